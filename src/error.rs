@@ -208,6 +208,9 @@ mod tests {
     #[test]
     fn the_source_is_kept() {
         let error = Error::new(ErrorKind::Io, "can't read").with_source(std::io::Error::other("x"));
-        assert_eq!(error.source().map(ToString::to_string), Some("x".to_owned()));
+        assert_eq!(
+            error.source().map(ToString::to_string),
+            Some("x".to_owned())
+        );
     }
 }

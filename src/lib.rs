@@ -1,12 +1,25 @@
 //! milepost: an embedded checkpoint store for long-running machine-learning trainers.
 
+#![forbid(unsafe_code)]
+
 #[cfg(target_endian = "big")]
-compile_error!("milepost stores little-endian data and maps it in place: it needs a little-endian target");
+compile_error!(
+    "milepost stores little-endian data and maps it in place: it needs a little-endian target"
+);
 
 pub mod limits;
 
+mod codec;
+mod db;
+mod dtype;
 mod error;
 mod path;
+mod record;
+mod shape;
+mod tree;
 
+pub use dtype::{DType, Element};
 pub use error::{Error, ErrorKind, Result};
 pub use path::{Key, KeyPath};
+pub use shape::{Region, Shape};
+pub use tree::{Checkpoint, Leaf, LeafKind, LeafMeta, LeafMut, LeafSource, Tree};

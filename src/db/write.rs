@@ -1,0 +1,163 @@
+//! Writing: one transaction, whole or absent. Dropped without a commit it leaves no trace.
+
+use std::path::Path;
+
+use redb::{ReadableTable, WriteTransaction};
+
+use super::fault::{contain, contain_drop};
+use super::tables::{LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, STEPS, STRUCTURES};
+use crate::error::{Error, Result};
+use crate::record::{PackRange, encode_mark};
+
+/// A write transaction.
+pub(crate) struct WriteTx<'d> {
+    tx: Option<WriteTransaction>,
+    path: &'d Path,
+}
+
+impl<'d> WriteTx<'d> {
+    pub(super) fn begin(database: &redb::Database, path: &'d Path) -> Result<Self> {
+        let mut tx = contain(|| database.begin_write()).map_err(|error| error.in_file(path))?;
+        tx.set_quick_repair(true);
+        Ok(Self { tx: Some(tx), path })
+    }
+
+    /// Runs an operation on the transaction.
+    fn run<T>(
+        &self,
+        operation: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T> {
+        let tx = self
+            .tx
+            .as_ref()
+            .ok_or_else(|| Error::damaged("the write transaction has ended"));
+        tx.and_then(|tx| contain(|| operation(tx)))
+            .map_err(|error| error.in_file(self.path))
+    }
+
+    /// Adds a pack. The bytes are copied once, into the page of the database that holds them.
+    pub(crate) fn insert_pack(&self, pack: u64, bytes: &[u8]) -> Result<()> {
+        self.run(|tx| {
+            tx.open_table(PACKS)?.insert(pack, bytes)?;
+            Ok(())
+        })
+    }
+
+    /// Removes the packs above `mark`, which belong to no step, and says how many there were.
+    pub(crate) fn sweep_packs_above(&self, mark: u64) -> Result<u64> {
+        self.run(|tx| {
+            let Some(first) = mark.checked_add(1) else {
+                return Ok(0);
+            };
+            let mut swept = 0;
+            for entry in tx
+                .open_table(PACKS)?
+                .extract_from_if(first.., |_, _| true)?
+            {
+                entry?;
+                swept += 1;
+            }
+            Ok(swept)
+        })
+    }
+
+    /// Sets the pack high-water mark.
+    pub(crate) fn set_pack_mark(&self, mark: u64) -> Result<()> {
+        self.run(|tx| {
+            tx.open_table(META)?
+                .insert(PACK_MARK_KEY, &encode_mark(mark)[..])?;
+            Ok(())
+        })
+    }
+
+    /// Adds or replaces the record of `step`.
+    pub(crate) fn put_step(&self, step: u64, record: &[u8]) -> Result<()> {
+        self.run(|tx| {
+            tx.open_table(STEPS)?.insert(step, record)?;
+            Ok(())
+        })
+    }
+
+    /// Adds the structure and the leaf records of `step`, by encoded path.
+    pub(crate) fn put_leaves(
+        &self,
+        step: u64,
+        structure: &[u8],
+        leaves: &[(Vec<u8>, Vec<u8>)],
+    ) -> Result<()> {
+        self.run(|tx| {
+            tx.open_table(STRUCTURES)?.insert(step, structure)?;
+            let mut table = tx.open_table(LEAVES)?;
+            for (path, record) in leaves {
+                table.insert((step, &path[..]), &record[..])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Removes the records of `step`. Its packs are released apart.
+    pub(crate) fn remove_step(&self, step: u64) -> Result<()> {
+        self.run(|tx| {
+            tx.open_table(STEPS)?.remove(step)?;
+            tx.open_table(STRUCTURES)?.remove(step)?;
+            let mut leaves = tx.open_table(LEAVES)?;
+            let from = (step, &[][..]);
+            match step.checked_add(1) {
+                Some(next) => leaves.retain_in(from..(next, &[][..]), |_, _| false)?,
+                None => leaves.retain_in(from.., |_, _| false)?,
+            }
+            Ok(())
+        })
+    }
+
+    /// Counts one more step that uses `packs`.
+    pub(crate) fn retain_packs(&self, packs: &[PackRange]) -> Result<()> {
+        self.run(|tx| {
+            let mut refs = tx.open_table(PACK_REFS)?;
+            for pack in numbers(packs) {
+                let count = refs.get(pack)?.map_or(0, |count| count.value());
+                refs.insert(pack, count.saturating_add(1))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Counts one step less that uses `packs`, and removes those that none uses any more.
+    pub(crate) fn release_packs(&self, packs: &[PackRange]) -> Result<()> {
+        self.run(|tx| {
+            let mut refs = tx.open_table(PACK_REFS)?;
+            let mut table = tx.open_table(PACKS)?;
+            for pack in numbers(packs) {
+                let count = refs.get(pack)?.map_or(0, |count| count.value());
+                if count > 1 {
+                    refs.insert(pack, count - 1)?;
+                } else {
+                    refs.remove(pack)?;
+                    table.remove(pack)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Commits: durable when this returns. After an error nothing of the transaction is visible,
+    /// or, if the error came late, all of it; the store has to be opened again.
+    pub(crate) fn commit(mut self) -> Result<()> {
+        let Some(tx) = self.tx.take() else {
+            return Ok(());
+        };
+        contain(|| tx.commit()).map_err(|error| error.in_file(self.path))
+    }
+}
+
+impl Drop for WriteTx<'_> {
+    fn drop(&mut self) {
+        contain_drop(self.tx.take());
+    }
+}
+
+fn numbers(packs: &[PackRange]) -> impl Iterator<Item = u64> {
+    packs
+        .iter()
+        .flat_map(|range| range.first..range.first.saturating_add(range.count))
+}

@@ -1,0 +1,188 @@
+//! Typed key paths: where a node is in a tree.
+//!
+//! A path has three faces that are exact inverses of each other: its keys, the text that people
+//! read and type ([`display`](self), [`parse`](self)), and the bytes that order database rows
+//! ([`encode`](self)). `1`, `"1"` and `[1]` are three keys; `"a.b"`, `"a/b"` and `a/b` three
+//! paths.
+
+mod encode;
+mod text;
+
+use crate::error::{Error, Result};
+use crate::limits::{MAX_KEY_NAME_BYTES, MAX_PATH_BYTES, MAX_TREE_DEPTH};
+
+/// One step down a tree.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// An integer key of a map.
+    Int(i64),
+    /// An index of a list or tuple.
+    Index(usize),
+    /// A name: a string key of a map, or a field of a struct.
+    Name(String),
+}
+
+impl From<&str> for Key {
+    fn from(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+}
+
+impl From<String> for Key {
+    fn from(name: String) -> Self {
+        Self::Name(name)
+    }
+}
+
+impl From<i64> for Key {
+    fn from(key: i64) -> Self {
+        Self::Int(key)
+    }
+}
+
+/// The keys that lead from the root of a tree to a node.
+///
+/// ```
+/// use milepost::{Key, KeyPath};
+///
+/// let path = KeyPath::from([Key::from("layers"), Key::Index(0), Key::from("w")]);
+/// assert_eq!(path.to_string(), "layers[0]/w");
+/// assert_eq!("layers[0]/w".parse::<KeyPath>().unwrap(), path);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct KeyPath(Vec<Key>);
+
+impl KeyPath {
+    /// The path of the root: no keys.
+    pub fn root() -> Self {
+        Self::default()
+    }
+
+    /// The keys from the root down.
+    pub fn keys(&self) -> &[Key] {
+        &self.0
+    }
+
+    /// The number of keys.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether this is the path of the root.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The path of the child `key` of this node.
+    #[must_use]
+    pub fn child(&self, key: impl Into<Key>) -> Self {
+        let mut child = self.clone();
+        child.push(key);
+        child
+    }
+
+    /// Goes down to the child `key`.
+    pub fn push(&mut self, key: impl Into<Key>) {
+        self.0.push(key.into());
+    }
+
+    /// Goes up to the parent and returns the key that led here; `None` at the root.
+    pub fn pop(&mut self) -> Option<Key> {
+        self.0.pop()
+    }
+
+    /// Whether this node is `ancestor` or lies below it.
+    pub fn starts_with(&self, ancestor: &Self) -> bool {
+        self.0.starts_with(&ancestor.0)
+    }
+
+    /// Checks that the path can be stored.
+    ///
+    /// # Errors
+    /// `InvalidInput` with the limit, the size found and their unit.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.len() > MAX_TREE_DEPTH {
+            return Err(Error::invalid(format!(
+                "the path has {} keys, at most {MAX_TREE_DEPTH} can be stored",
+                self.len()
+            )));
+        }
+        for key in &self.0 {
+            if let Key::Name(name) = key
+                && name.len() > MAX_KEY_NAME_BYTES
+            {
+                return Err(Error::invalid(format!(
+                    "a name has {} bytes, at most {MAX_KEY_NAME_BYTES} can be stored",
+                    name.len()
+                )));
+            }
+        }
+        let encoded_bytes = self.encoded_len();
+        if encoded_bytes > MAX_PATH_BYTES {
+            return Err(Error::invalid(format!(
+                "the path has {encoded_bytes} encoded bytes, at most {MAX_PATH_BYTES} can be stored"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl<const N: usize> From<[Key; N]> for KeyPath {
+    fn from(keys: [Key; N]) -> Self {
+        Self(keys.into())
+    }
+}
+
+impl FromIterator<Key> for KeyPath {
+    fn from_iter<I: IntoIterator<Item = Key>>(keys: I) -> Self {
+        Self(keys.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use proptest::prelude::*;
+
+    pub(crate) fn any_key() -> impl Strategy<Value = Key> {
+        let name = prop_oneof![
+            "[a-c./\\[\\]\"\0\u{1}]{0,4}",
+            any::<String>(),
+            "[a-z_][a-z0-9_.-]{0,8}",
+        ];
+        prop_oneof![
+            name.prop_map(Key::Name),
+            any::<i64>().prop_map(Key::Int),
+            (-3i64..3).prop_map(Key::Int),
+            any::<usize>().prop_map(Key::Index),
+            (0usize..3).prop_map(Key::Index),
+        ]
+    }
+
+    pub(crate) fn any_path() -> impl Strategy<Value = KeyPath> {
+        prop::collection::vec(any_key(), 0..5).prop_map(KeyPath)
+    }
+
+    #[test]
+    fn limits_hold_at_their_edges() {
+        let name = |length| KeyPath::from([Key::Name("x".repeat(length))]);
+        name(MAX_KEY_NAME_BYTES).check().unwrap();
+        let error = name(MAX_KEY_NAME_BYTES + 1).check().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(
+            error.to_string().contains("4097 bytes, at most 4096"),
+            "{error}"
+        );
+        let deep = |depth| (0..depth).map(Key::Index).collect::<KeyPath>();
+        deep(MAX_TREE_DEPTH).check().unwrap();
+        deep(MAX_TREE_DEPTH + 1).check().unwrap_err();
+        let long: KeyPath = (0..9).map(|_| Key::Name("\0".repeat(4000))).collect();
+        assert!(
+            long.check()
+                .unwrap_err()
+                .to_string()
+                .contains("encoded bytes")
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! The 8 bytes before every record: checksum, kind and version.
+//!
+//! The checksum covers the identity of the record (the key it is stored under) as well as its
+//! bytes, so a record in the wrong place is noticed. It is checked before anything else.
+
+use super::RecordError;
+use crate::codec::crc32;
+use crate::limits::MAX_RECORD_BYTES;
+
+const HEADER_BYTES: usize = 8;
+
+/// What a record is of, and the version of it that this build writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Step,
+    Structure,
+    Leaf,
+    Mark,
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Structure => "structure",
+            Self::Leaf => "leaf",
+            Self::Mark => "pack mark",
+        }
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Step => 1,
+            Self::Structure => 2,
+            Self::Leaf => 3,
+            Self::Mark => 4,
+        }
+    }
+
+    fn version(self) -> u8 {
+        1
+    }
+
+    pub(super) fn content(self, message: impl Into<String>) -> RecordError {
+        RecordError::Content {
+            kind: self.name(),
+            message: message.into(),
+        }
+    }
+}
+
+/// The record of `kind` that is stored under the key `identity`.
+pub(super) fn seal(kind: Kind, identity: &[u8], payload: &[u8]) -> Vec<u8> {
+    let header = [kind.code(), kind.version(), 0, 0];
+    let checksum = checksum(identity, &header, payload);
+    let mut record = Vec::with_capacity(HEADER_BYTES + payload.len());
+    record.extend_from_slice(&checksum.to_le_bytes());
+    record.extend_from_slice(&header);
+    record.extend_from_slice(payload);
+    record
+}
+
+/// The payload of a record that was sealed as `kind` under `identity`.
+pub(super) fn open<'r>(
+    kind: Kind,
+    identity: &[u8],
+    record: &'r [u8],
+) -> Result<&'r [u8], RecordError> {
+    let name = kind.name();
+    if record.len() > MAX_RECORD_BYTES {
+        return Err(RecordError::Long {
+            kind: name,
+            limit: MAX_RECORD_BYTES,
+            found: record.len(),
+        });
+    }
+    let short = RecordError::Short {
+        kind: name,
+        expected: HEADER_BYTES,
+        found: record.len(),
+    };
+    let Some((stored, rest)) = record.split_first_chunk::<4>() else {
+        return Err(short);
+    };
+    let Some((header, payload)) = rest.split_first_chunk::<4>() else {
+        return Err(short);
+    };
+    let (expected, found) = (
+        u32::from_le_bytes(*stored),
+        checksum(identity, header, payload),
+    );
+    if expected != found {
+        return Err(RecordError::Checksum {
+            kind: name,
+            expected,
+            found,
+        });
+    }
+    let [code, version, _, _] = *header;
+    if code != kind.code() {
+        return Err(RecordError::Kind {
+            kind: name,
+            found: code,
+        });
+    }
+    if version != kind.version() {
+        return Err(RecordError::Version {
+            kind: name,
+            expected: kind.version(),
+            found: version,
+        });
+    }
+    Ok(payload)
+}
+
+fn checksum(identity: &[u8], header: &[u8; 4], payload: &[u8]) -> u32 {
+    crc32(&[header, identity, payload])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let record = seal(Kind::Step, b"7", b"payload");
+        assert_eq!(open(Kind::Step, b"7", &record), Ok(&b"payload"[..]));
+        for bit in 0..record.len() * 8 {
+            let mut damaged = record.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(open(Kind::Step, b"7", &damaged).is_err(), "bit {bit}");
+        }
+        for length in 0..record.len() {
+            assert!(
+                open(Kind::Step, b"7", &record[..length]).is_err(),
+                "length {length}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_record_in_the_wrong_place_is_noticed() {
+        let record = seal(Kind::Step, b"7", b"payload");
+        assert!(matches!(
+            open(Kind::Step, b"8", &record),
+            Err(RecordError::Checksum { .. })
+        ));
+        assert!(matches!(
+            open(Kind::Leaf, b"7", &record),
+            Err(RecordError::Kind { .. })
+        ));
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let header = [Kind::Leaf.code(), 2, 0, 0];
+        let mut record = checksum(b"k", &header, b"").to_le_bytes().to_vec();
+        record.extend_from_slice(&header);
+        let error = open(Kind::Leaf, b"k", &record).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the leaf record has version 2, this milepost reads up to 1"
+        );
+    }
+}

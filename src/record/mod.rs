@@ -1,0 +1,64 @@
+//! Records ↔ bytes: steps, structures and leaves as sealed rkyv archives, read in place.
+//!
+//! Archived types never leave this layer and never change: a new field makes a new version. What
+//! a record claims is checked against the limits before anything is made of it. The bytes are
+//! specified in `src/docs/format.md`.
+
+mod envelope;
+mod leaf;
+mod mark;
+mod step;
+mod structure;
+
+pub(crate) use leaf::{LeafRecord, StoredChunk};
+pub(crate) use mark::{decode_mark, encode_mark};
+pub(crate) use step::{PackRange, StepRecord};
+pub(crate) use structure::{decode_structure, encode_structure};
+
+/// The version of the file format that this build writes. It reads every version up to it.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// Why bytes are no record.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum RecordError {
+    #[error("the {kind} record has {found} bytes, at least {expected} are needed")]
+    Short {
+        kind: &'static str,
+        expected: usize,
+        found: usize,
+    },
+    #[error("the {kind} record has {found} bytes, more than the limit of {limit}")]
+    Long {
+        kind: &'static str,
+        limit: usize,
+        found: usize,
+    },
+    #[error("the {kind} record has checksum {found:#010x}, expected {expected:#010x}")]
+    Checksum {
+        kind: &'static str,
+        expected: u32,
+        found: u32,
+    },
+    #[error("the {kind} record has version {found}, this milepost reads up to {expected}")]
+    Version {
+        kind: &'static str,
+        expected: u8,
+        found: u8,
+    },
+    #[error("the {kind} record is of another kind ({found})")]
+    Kind { kind: &'static str, found: u8 },
+    #[error("the {kind} record is no valid archive: {message}")]
+    Archive { kind: &'static str, message: String },
+    #[error("the {kind} record makes no sense: {message}")]
+    Content { kind: &'static str, message: String },
+}
+
+impl From<RecordError> for crate::error::Error {
+    fn from(error: RecordError) -> Self {
+        let kind = match error {
+            RecordError::Version { .. } => crate::error::ErrorKind::UnsupportedVersion,
+            _ => crate::error::ErrorKind::Damaged,
+        };
+        Self::new(kind, error.to_string()).with_source(error)
+    }
+}

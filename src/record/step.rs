@@ -1,0 +1,183 @@
+//! The step record: all that is known of a step without its structure and leaves. It is small,
+//! so that policies can look at the records of a thousand steps at every save.
+
+use std::collections::BTreeMap;
+
+use rkyv::rancor;
+use rkyv::{Archive, Deserialize, Serialize};
+
+use super::RecordError;
+use super::envelope::{Kind, open, seal};
+use crate::limits::{MAX_CUSTOM_METADATA_BYTES, MAX_METRICS};
+
+/// Packs with consecutive numbers.
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PackRange {
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StepRecord {
+    /// Nanoseconds since 1970-01-01 UTC, when the save began and when it was about to commit.
+    pub(crate) started_unix_ns: u64,
+    pub(crate) committed_unix_ns: u64,
+    pub(crate) metrics: BTreeMap<String, f64>,
+    /// JSON text.
+    pub(crate) custom_metadata: Option<String>,
+    pub(crate) pinned: bool,
+    pub(crate) leaf_count: u64,
+    pub(crate) chunk_count: u64,
+    /// Raw bytes of all leaves.
+    pub(crate) logical_bytes: u64,
+    /// Stored bytes of all chunks.
+    pub(crate) stored_bytes: u64,
+    /// The packs that hold the chunks, ascending.
+    pub(crate) packs: Vec<PackRange>,
+    /// Over all leaves: paths, kinds, element types, shapes and content hashes of the chunks.
+    pub(crate) digest: [u8; 16],
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct StepV1 {
+    started_unix_ns: u64,
+    committed_unix_ns: u64,
+    metrics: Vec<MetricV1>,
+    custom_metadata: Option<String>,
+    pinned: bool,
+    leaf_count: u64,
+    chunk_count: u64,
+    logical_bytes: u64,
+    stored_bytes: u64,
+    packs: Vec<PackRange>,
+    digest: [u8; 16],
+}
+
+#[derive(Archive, Serialize, Deserialize)]
+struct MetricV1 {
+    name: String,
+    value: f64,
+}
+
+impl StepRecord {
+    pub(crate) fn encode(&self, step: u64) -> Result<Vec<u8>, RecordError> {
+        let metric = |(name, value): (&String, &f64)| MetricV1 {
+            name: name.clone(),
+            value: *value,
+        };
+        let archive = StepV1 {
+            started_unix_ns: self.started_unix_ns,
+            committed_unix_ns: self.committed_unix_ns,
+            metrics: self.metrics.iter().map(metric).collect(),
+            custom_metadata: self.custom_metadata.clone(),
+            pinned: self.pinned,
+            leaf_count: self.leaf_count,
+            chunk_count: self.chunk_count,
+            logical_bytes: self.logical_bytes,
+            stored_bytes: self.stored_bytes,
+            packs: self.packs.clone(),
+            digest: self.digest,
+        };
+        let payload = rkyv::to_bytes::<rancor::Error>(&archive).map_err(archive_error)?;
+        Ok(seal(Kind::Step, &step.to_le_bytes(), &payload))
+    }
+
+    pub(crate) fn decode(step: u64, record: &[u8]) -> Result<Self, RecordError> {
+        let payload = open(Kind::Step, &step.to_le_bytes(), record)?;
+        let archive =
+            rkyv::access::<ArchivedStepV1, rancor::Error>(payload).map_err(archive_error)?;
+        if archive.metrics.len() > MAX_METRICS {
+            return Err(Kind::Step.content(format!(
+                "it has {} metrics, more than the limit of {MAX_METRICS}",
+                archive.metrics.len()
+            )));
+        }
+        let metadata = archive.custom_metadata.as_ref().map(|text| text.as_str());
+        if metadata.is_some_and(|text| text.len() > MAX_CUSTOM_METADATA_BYTES) {
+            return Err(Kind::Step.content("its custom metadata exceeds the limit"));
+        }
+        let metrics = archive
+            .metrics
+            .iter()
+            .map(|row| (row.name.to_string(), row.value.to_native()));
+        let pack = |range: &ArchivedPackRange| PackRange {
+            first: range.first.to_native(),
+            count: range.count.to_native(),
+        };
+        let packs: Vec<PackRange> = archive.packs.iter().map(pack).collect();
+        let chunk_count = archive.chunk_count.to_native();
+        let pack_count = packs
+            .iter()
+            .fold(0, |sum: u64, range| sum.saturating_add(range.count));
+        if pack_count > chunk_count {
+            return Err(Kind::Step.content(format!(
+                "it uses {pack_count} packs for {chunk_count} chunks"
+            )));
+        }
+        Ok(Self {
+            started_unix_ns: archive.started_unix_ns.to_native(),
+            committed_unix_ns: archive.committed_unix_ns.to_native(),
+            metrics: metrics.collect(),
+            custom_metadata: metadata.map(ToOwned::to_owned),
+            pinned: archive.pinned,
+            leaf_count: archive.leaf_count.to_native(),
+            chunk_count,
+            logical_bytes: archive.logical_bytes.to_native(),
+            stored_bytes: archive.stored_bytes.to_native(),
+            packs,
+            digest: archive.digest,
+        })
+    }
+}
+
+fn archive_error(error: rancor::Error) -> RecordError {
+    RecordError::Archive {
+        kind: Kind::Step.name(),
+        message: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> StepRecord {
+        StepRecord {
+            started_unix_ns: 1,
+            committed_unix_ns: 2,
+            metrics: BTreeMap::from([("loss".into(), -0.0), ("psnr".into(), f64::INFINITY)]),
+            custom_metadata: Some("{}".into()),
+            pinned: true,
+            leaf_count: 3,
+            chunk_count: 9,
+            logical_bytes: 5,
+            stored_bytes: 6,
+            packs: vec![PackRange { first: 7, count: 8 }],
+            digest: [9; 16],
+        }
+    }
+
+    #[test]
+    fn a_step_record_comes_back() {
+        let bytes = record().encode(12).unwrap();
+        assert_eq!(StepRecord::decode(12, &bytes).unwrap(), record());
+        let empty = StepRecord {
+            custom_metadata: None,
+            metrics: BTreeMap::new(),
+            ..record()
+        };
+        assert_eq!(
+            StepRecord::decode(0, &empty.encode(0).unwrap()).unwrap(),
+            empty
+        );
+    }
+
+    #[test]
+    fn damage_and_another_step_are_noticed() {
+        let mut bytes = record().encode(12).unwrap();
+        assert!(StepRecord::decode(13, &bytes).is_err());
+        let last = bytes.len() - 1;
+        bytes[last] ^= 0x80;
+        assert!(StepRecord::decode(12, &bytes).is_err());
+    }
+}

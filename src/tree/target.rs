@@ -1,0 +1,505 @@
+//! Places to restore into. A target says what it accepts before anything is read, makes room,
+//! and is filled either in place or, where its memory is not plain bytes in C order, from a
+//! buffer afterwards.
+
+use std::fmt;
+use std::slice;
+
+use ndarray::{ArrayBase, ArrayViewMut, ArrayViewMutD, DataMut, Dimension};
+
+use super::data::Data;
+use super::leaf::{Leaf, LeafKind, LeafMeta};
+use crate::dtype::{DType, Element, with_element};
+use crate::error::{Error, ErrorKind, Result};
+use crate::shape::Shape;
+
+/// A place for one leaf in the caller's memory.
+pub struct LeafMut<'a>(Box<dyn Target + 'a>);
+
+impl<'a> LeafMut<'a> {
+    /// An array in C order in `elements`. The saved array must have the same element type and
+    /// `shape`.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the length of `elements` is not the product of `shape`.
+    pub fn from_slice<T: Element>(
+        elements: &'a mut [T],
+        shape: impl Into<Vec<usize>>,
+    ) -> Result<Self> {
+        let shape = Shape::new(shape)?;
+        // The check of the length is the same as for a leaf to save.
+        Leaf::from_slice(elements, shape.lengths())?;
+        Ok(Self(Box::new(SliceTarget { elements, shape })))
+    }
+
+    /// An array in `array`. The saved array must have the same element type and shape.
+    pub fn array<T, S, D>(array: &'a mut ArrayBase<S, D>) -> Self
+    where
+        T: Element,
+        S: DataMut<Elem = T>,
+        D: Dimension,
+    {
+        Self::from(array.view_mut())
+    }
+
+    /// A one-dimensional array in `elements`, which takes whatever length was saved.
+    pub fn vec<T: Element>(elements: &'a mut Vec<T>) -> Self {
+        Self(Box::new(VecTarget(elements)))
+    }
+
+    /// A scalar.
+    pub fn scalar<T: Element>(value: &'a mut T) -> Self {
+        Self(Box::new(ScalarTarget(value)))
+    }
+
+    /// A string.
+    pub fn string(text: &'a mut String) -> Self {
+        Self(Box::new(StringTarget(text)))
+    }
+
+    /// A byte string.
+    pub fn bytes(bytes: &'a mut Vec<u8>) -> Self {
+        Self(Box::new(BytesTarget(bytes)))
+    }
+
+    /// A JSON value.
+    pub fn json(value: &'a mut serde_json::Value) -> Self {
+        Self(Box::new(JsonTarget(value)))
+    }
+
+    /// A leaf that is replaced by one of the same kind, element type and shape.
+    pub fn leaf(leaf: &'a mut Leaf<'_>) -> Self {
+        // The target holds what it will become; the leaf's lifetime ends up in the box alone.
+        Self(Box::new(LeafTarget { fresh: None, leaf }))
+    }
+
+    pub(crate) fn fresh(fresh: &'a mut FreshLeaf) -> Self {
+        Self(Box::new(FreshTarget(fresh)))
+    }
+
+    /// Whether a leaf like `saved` can be restored here.
+    pub fn accepts(&self, saved: &LeafMeta) -> bool {
+        self.0.expected().accepts(saved)
+    }
+
+    /// What can be restored here, for messages.
+    pub(crate) fn expected(&self) -> Expected {
+        self.0.expected()
+    }
+
+    /// Makes room for a leaf like `saved`, which must be accepted.
+    pub(crate) fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
+        self.0.prepare(saved)
+    }
+
+    /// The memory to fill; `None` where the contents go through [`LeafMut::finish`].
+    pub(crate) fn memory(&mut self) -> Option<&mut [u8]> {
+        self.0.memory()
+    }
+
+    /// Takes the contents, where there was no memory to fill.
+    pub(crate) fn finish(&mut self, contents: &[u8]) -> Result<()> {
+        self.0.finish(contents)
+    }
+}
+
+impl fmt::Debug for LeafMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeafMut({})", self.expected())
+    }
+}
+
+impl<'a, T: Element, D: Dimension> From<ArrayViewMut<'a, T, D>> for LeafMut<'a> {
+    fn from(view: ArrayViewMut<'a, T, D>) -> Self {
+        let shape = Shape::in_memory(view.shape());
+        if view.is_standard_layout() {
+            if let Some(elements) = view.into_slice() {
+                return Self(Box::new(SliceTarget { elements, shape }));
+            }
+            // A view in standard layout always is a slice.
+            return Self(Box::new(SliceTarget::<T> {
+                elements: &mut [],
+                shape,
+            }));
+        }
+        Self(Box::new(ViewTarget(view.into_dyn())))
+    }
+}
+
+/// What a target takes. A length of `None` stands for any.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Expected {
+    kind: LeafKind,
+    dtype: DType,
+    shape: Option<Shape>,
+}
+
+impl Expected {
+    fn any_length(kind: LeafKind, dtype: DType) -> Self {
+        Self {
+            kind,
+            dtype,
+            shape: None,
+        }
+    }
+
+    fn exactly(meta: LeafMeta) -> Self {
+        Self {
+            kind: meta.kind,
+            dtype: meta.dtype,
+            shape: Some(meta.shape),
+        }
+    }
+
+    pub(crate) fn accepts(&self, saved: &LeafMeta) -> bool {
+        let shape_fits = match &self.shape {
+            Some(shape) => *shape == saved.shape,
+            None => saved.shape.lengths().len() == 1,
+        };
+        self.kind == saved.kind && self.dtype == saved.dtype && shape_fits
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.shape, self.kind) {
+            (Some(shape), kind) => LeafMeta::new(kind, self.dtype, shape.clone()).fmt(f),
+            (None, LeafKind::Array) => write!(f, "{}[any length]", self.dtype),
+            (None, kind) => kind.fmt(f),
+        }
+    }
+}
+
+/// The contract of a place for a leaf: `prepare` is called once, with a leaf that `expected`
+/// accepts; then `memory` is filled; where it is `None`, `finish` is called once instead.
+trait Target: Send {
+    fn expected(&self) -> Expected;
+
+    fn prepare(&mut self, _saved: &LeafMeta) -> Result<()> {
+        Ok(())
+    }
+
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        None
+    }
+
+    fn finish(&mut self, _contents: &[u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Copies contents element by element, for types whose memory can't be filled with any bytes
+/// and for arrays that are not contiguous.
+fn assign<'t, T: Element>(
+    elements: impl IntoIterator<Item = &'t mut T>,
+    contents: &[u8],
+) -> Result<()> {
+    for (slot, bytes) in elements
+        .into_iter()
+        .zip(contents.chunks_exact(size_of::<T>()))
+    {
+        *slot = T::from_bytes(bytes).ok_or_else(|| no_value(T::DTYPE))?;
+    }
+    Ok(())
+}
+
+fn no_value(dtype: DType) -> Error {
+    Error::damaged(format!("the stored bytes are no {dtype}"))
+}
+
+struct SliceTarget<'a, T> {
+    elements: &'a mut [T],
+    shape: Shape,
+}
+
+impl<T: Element> Target for SliceTarget<'_, T> {
+    fn expected(&self) -> Expected {
+        Expected::exactly(LeafMeta::array(T::DTYPE, self.shape.clone()))
+    }
+
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        T::as_bytes_mut(self.elements)
+    }
+
+    fn finish(&mut self, contents: &[u8]) -> Result<()> {
+        assign(self.elements.iter_mut(), contents)
+    }
+}
+
+struct ViewTarget<'a, T>(ArrayViewMutD<'a, T>);
+
+impl<T: Element> Target for ViewTarget<'_, T> {
+    fn expected(&self) -> Expected {
+        Expected::exactly(LeafMeta::array(T::DTYPE, Shape::in_memory(self.0.shape())))
+    }
+
+    fn finish(&mut self, contents: &[u8]) -> Result<()> {
+        assign(self.0.iter_mut(), contents)
+    }
+}
+
+struct VecTarget<'a, T>(&'a mut Vec<T>);
+
+impl<T: Element> Target for VecTarget<'_, T> {
+    fn expected(&self) -> Expected {
+        Expected::any_length(LeafKind::Array, T::DTYPE)
+    }
+
+    fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
+        let length = saved.shape.elements();
+        check_memory::<T>(length)?;
+        self.0.resize(length, T::default());
+        Ok(())
+    }
+
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        T::as_bytes_mut(self.0)
+    }
+
+    fn finish(&mut self, contents: &[u8]) -> Result<()> {
+        assign(self.0.iter_mut(), contents)
+    }
+}
+
+struct ScalarTarget<'a, T>(&'a mut T);
+
+impl<T: Element> Target for ScalarTarget<'_, T> {
+    fn expected(&self) -> Expected {
+        Expected::exactly(LeafMeta::new(LeafKind::Scalar, T::DTYPE, Shape::default()))
+    }
+
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        T::as_bytes_mut(slice::from_mut(self.0))
+    }
+
+    fn finish(&mut self, contents: &[u8]) -> Result<()> {
+        assign([&mut *self.0], contents)
+    }
+}
+
+struct StringTarget<'a>(&'a mut String);
+
+impl Target for StringTarget<'_> {
+    fn expected(&self) -> Expected {
+        Expected::any_length(LeafKind::String, DType::U8)
+    }
+
+    fn finish(&mut self, contents: &[u8]) -> Result<()> {
+        utf8(contents)?.clone_into(self.0);
+        Ok(())
+    }
+}
+
+struct BytesTarget<'a>(&'a mut Vec<u8>);
+
+impl Target for BytesTarget<'_> {
+    fn expected(&self) -> Expected {
+        Expected::any_length(LeafKind::Bytes, DType::U8)
+    }
+
+    fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
+        let length = saved.shape.elements();
+        check_memory::<u8>(length)?;
+        self.0.resize(length, 0);
+        Ok(())
+    }
+
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        Some(self.0)
+    }
+}
+
+struct JsonTarget<'a>(&'a mut serde_json::Value);
+
+impl Target for JsonTarget<'_> {
+    fn expected(&self) -> Expected {
+        Expected::any_length(LeafKind::Json, DType::U8)
+    }
+
+    fn finish(&mut self, contents: &[u8]) -> Result<()> {
+        *self.0 = serde_json::from_slice(contents)
+            .map_err(|error| Error::damaged("the stored text is no JSON").with_source(error))?;
+        Ok(())
+    }
+}
+
+/// A leaf in new memory of its own element type, so that it becomes an ndarray without a copy.
+pub(crate) struct FreshLeaf {
+    meta: LeafMeta,
+    memory: Box<dyn FreshMemory>,
+}
+
+trait FreshMemory: Send {
+    fn bytes_mut(&mut self) -> Option<&mut [u8]>;
+    fn assign(&mut self, contents: &[u8]) -> Result<()>;
+    fn into_data(self: Box<Self>) -> Data<'static>;
+}
+
+impl<T: Element> FreshMemory for Vec<T> {
+    fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        T::as_bytes_mut(self)
+    }
+
+    fn assign(&mut self, contents: &[u8]) -> Result<()> {
+        assign(self.iter_mut(), contents)
+    }
+
+    fn into_data(self: Box<Self>) -> Data<'static> {
+        Data::shared(*self)
+    }
+}
+
+impl FreshLeaf {
+    pub(crate) fn new(meta: LeafMeta) -> Result<Self> {
+        let elements = meta.shape.elements();
+        let memory: Box<dyn FreshMemory> = with_element!(meta.dtype, E => {
+            check_memory::<E>(elements)?;
+            Box::new(vec![E::default(); elements])
+        });
+        Ok(Self { meta, memory })
+    }
+
+    pub(crate) fn into_leaf(self) -> Result<Leaf<'static>> {
+        let leaf = Leaf::from_parts(self.meta, self.memory.into_data());
+        if leaf.meta().kind == LeafKind::String {
+            utf8(leaf.contents())?;
+        }
+        Ok(leaf)
+    }
+}
+
+struct FreshTarget<'a>(&'a mut FreshLeaf);
+
+impl Target for FreshTarget<'_> {
+    fn expected(&self) -> Expected {
+        Expected::exactly(self.0.meta.clone())
+    }
+
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        self.0.memory.bytes_mut()
+    }
+
+    fn finish(&mut self, contents: &[u8]) -> Result<()> {
+        self.0.memory.assign(contents)
+    }
+}
+
+struct LeafTarget<'a, 'l> {
+    leaf: &'a mut Leaf<'l>,
+    fresh: Option<FreshLeaf>,
+}
+
+impl Target for LeafTarget<'_, '_> {
+    fn expected(&self) -> Expected {
+        let meta = self.leaf.meta();
+        match meta.kind {
+            LeafKind::Array | LeafKind::Scalar => Expected::exactly(meta.clone()),
+            kind => Expected::any_length(kind, meta.dtype),
+        }
+    }
+
+    fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
+        self.fresh = Some(FreshLeaf::new(saved.clone())?);
+        Ok(())
+    }
+
+    fn finish(&mut self, contents: &[u8]) -> Result<()> {
+        if let Some(mut fresh) = self.fresh.take() {
+            fresh.memory.assign(contents)?;
+            *self.leaf = fresh.into_leaf()?;
+        }
+        Ok(())
+    }
+}
+
+fn utf8(contents: &[u8]) -> Result<&str> {
+    std::str::from_utf8(contents)
+        .map_err(|error| Error::damaged("the stored text is not UTF-8").with_source(error))
+}
+
+/// Asks whether there is room for `length` elements, so that a length read from a file can't
+/// abort the process. (Memory that comes back zeroed is not touched, so this costs nothing.)
+fn check_memory<T>(length: usize) -> Result<()> {
+    Vec::<T>::new().try_reserve_exact(length).map_err(|error| {
+        let size_bytes = length.saturating_mul(size_of::<T>());
+        Error::new(
+            ErrorKind::Io,
+            format!("there is no memory for {size_bytes} bytes"),
+        )
+        .with_source(error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ndarray::arr2;
+
+    fn fill(mut target: LeafMut<'_>, leaf: &Leaf<'_>) {
+        assert!(
+            target.accepts(leaf.meta()),
+            "{target:?} refuses {}",
+            leaf.meta()
+        );
+        target.prepare(leaf.meta()).unwrap();
+        match target.memory() {
+            Some(memory) => memory.copy_from_slice(leaf.contents()),
+            None => target.finish(leaf.contents()).unwrap(),
+        }
+    }
+
+    #[test]
+    fn every_target_takes_the_leaf_of_its_kind() {
+        let saved = arr2(&[[1u16, 2, 3], [4, 5, 6]]);
+        let leaf = Leaf::from(&saved);
+        let mut straight = saved.map(|_| 0u16);
+        fill(LeafMut::array(&mut straight), &leaf);
+        assert_eq!(straight, saved);
+        let mut columns = ndarray::Array2::<u16>::zeros((3, 2)).reversed_axes();
+        fill(LeafMut::array(&mut columns), &leaf);
+        assert_eq!(columns, saved);
+        let mut flat = [0u16; 6];
+        fill(LeafMut::from_slice(&mut flat, [2, 3]).unwrap(), &leaf);
+        assert_eq!(flat, [1, 2, 3, 4, 5, 6]);
+        let mut replaced = Leaf::from_slice(&[0u16; 6], [2, 3]).unwrap().into_owned();
+        fill(LeafMut::leaf(&mut replaced), &leaf);
+        assert_eq!(replaced, leaf);
+
+        let mut flags = vec![false; 9];
+        fill(
+            LeafMut::vec(&mut flags),
+            &Leaf::from_slice(&[true, false], [2]).unwrap(),
+        );
+        assert_eq!(flags, [true, false]);
+        let (mut value, mut text) = (0i64, "old".to_owned());
+        fill(LeafMut::scalar(&mut value), &Leaf::scalar(-5i64));
+        fill(LeafMut::string(&mut text), &Leaf::str("new text"));
+        assert_eq!((value, text.as_str()), (-5, "new text"));
+        let (mut bytes, mut json) = (vec![1], serde_json::Value::Null);
+        fill(LeafMut::bytes(&mut bytes), &Leaf::bytes(&[]));
+        fill(
+            LeafMut::json(&mut json),
+            &Leaf::json(&serde_json::json!({"a": [1.5]})),
+        );
+        assert_eq!((bytes, json), (vec![], serde_json::json!({"a": [1.5]})));
+    }
+
+    #[test]
+    fn a_target_refuses_other_kinds_types_and_shapes() {
+        let mut array = arr2(&[[1f32, 2.0]]);
+        let target = LeafMut::array(&mut array);
+        for leaf in [
+            Leaf::from_slice(&[1f32, 2.0], [2]).unwrap(),
+            Leaf::from_slice(&[1f64, 2.0], [1, 2]).unwrap(),
+            Leaf::scalar(1f32),
+        ] {
+            assert!(!target.accepts(leaf.meta()));
+        }
+        assert_eq!(target.expected().to_string(), "float32[1, 2]");
+        assert_eq!(
+            LeafMut::vec(&mut vec![1u8]).expected().to_string(),
+            "uint8[any length]"
+        );
+        assert!(!LeafMut::vec(&mut vec![1u8]).accepts(Leaf::bytes(&[1]).meta()));
+    }
+}
