@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::path::KeyPath;
@@ -101,6 +102,26 @@ impl Error {
 
     pub(crate) fn damaged(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, message)
+    }
+
+    /// An I/O error, by what the user can do about it. `doing` says what failed.
+    pub(crate) fn from_io(error: io::Error, doing: &str) -> Self {
+        use io::ErrorKind as Io;
+        let (kind, advice) = match error.kind() {
+            Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => (
+                ErrorKind::OutOfSpace,
+                "free space and save again; every saved step is still there",
+            ),
+            Io::PermissionDenied | Io::ReadOnlyFilesystem => (
+                ErrorKind::ReadOnly,
+                "check the permissions of the file and its folder",
+            ),
+            Io::NotFound => (ErrorKind::NotFound, "check the path"),
+            _ => (ErrorKind::Io, "see whether the disk is well"),
+        };
+        Self::new(kind, format!("{doing}: {error}"))
+            .advise(advice)
+            .with_source(error)
     }
 
     /// What the caller can do about it: a clause that can follow a semicolon.
@@ -212,5 +233,13 @@ mod tests {
             error.source().map(ToString::to_string),
             Some("x".to_owned())
         );
+    }
+
+    #[test]
+    fn a_full_disk_is_told_from_a_broken_one() {
+        let kind = |kind: io::ErrorKind| Error::from_io(kind.into(), "x").kind();
+        assert_eq!(kind(io::ErrorKind::StorageFull), ErrorKind::OutOfSpace);
+        assert_eq!(kind(io::ErrorKind::ReadOnlyFilesystem), ErrorKind::ReadOnly);
+        assert_eq!(kind(io::ErrorKind::Other), ErrorKind::Io);
     }
 }

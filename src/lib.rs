@@ -13,13 +13,23 @@ mod codec;
 mod db;
 mod dtype;
 mod error;
+mod manager;
 mod path;
 mod record;
 mod shape;
+mod store;
 mod tree;
 
+pub use codec::Compression;
 pub use dtype::{DType, Element};
 pub use error::{Error, ErrorKind, Result};
+pub use manager::{
+    CheckpointManager, ManagerOptions, SaveOutcome, SkipReason, keep_policy, save_policy,
+};
 pub use path::{Key, KeyPath};
 pub use shape::{Region, Shape};
+pub use store::{
+    CheckpointStore, SaveOptions, SaveReport, StepInfo, StepReader, StoreOptions, StoreStats,
+    VerifyReport,
+};
 pub use tree::{Checkpoint, Leaf, LeafKind, LeafMeta, LeafMut, LeafSource, Tree};

@@ -67,7 +67,7 @@ fn write_draft(draft: &Path) -> Result<()> {
         std::io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, "there is no such folder")
             .advise("create the folder first")
             .with_source(error),
-        _ => fault::io(error, "can't create the file"),
+        _ => Error::from_io(error, "can't create the file"),
     })?;
     let database =
         contain(|| builder(WRITER_CACHE_BYTES).create_with_backend(FileBackend::new(file)?))?;
@@ -104,9 +104,9 @@ fn publish(draft: &Path, path: &Path) -> Result<()> {
     });
     linked.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => already_exists(),
-        _ => fault::io(error, "can't create the file"),
+        _ => Error::from_io(error, "can't create the file"),
     })?;
-    sync_folder(path).map_err(|error| fault::io(error, "can't sync the folder"))
+    sync_folder(path).map_err(|error| Error::from_io(error, "can't sync the folder"))
 }
 
 /// Makes the new name durable, where the system has a way to.

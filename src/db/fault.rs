@@ -27,7 +27,10 @@ pub(super) fn contain_drop<T>(part: T) {
 
 fn convert(error: redb::Error) -> Error {
     match error {
-        redb::Error::Io(error) => io(error, "the file system reported an error"),
+        redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            super::not_a_store(&error.to_string()).with_source(error)
+        }
+        redb::Error::Io(error) => Error::from_io(error, "the file system reported an error"),
         redb::Error::Corrupted(message) => damaged(&message),
         redb::Error::TableDoesNotExist(_) | redb::Error::TableTypeMismatch { .. } => {
             super::not_a_store("it is a redb database of another application").with_source(error)
@@ -62,27 +65,6 @@ pub(super) fn is_unclean(error: &Error) -> bool {
     matches!(redb_error, Some(redb::Error::RepairAborted))
 }
 
-/// An I/O error as ours, by what the user can do about it.
-pub(super) fn io(error: io::Error, doing: &str) -> Error {
-    use io::ErrorKind as Io;
-    let (kind, advice) = match error.kind() {
-        Io::InvalidData => return super::not_a_store(&error.to_string()).with_source(error),
-        Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => (
-            ErrorKind::OutOfSpace,
-            "free space and save again; every saved step is still there",
-        ),
-        Io::PermissionDenied | Io::ReadOnlyFilesystem => (
-            ErrorKind::ReadOnly,
-            "check the permissions of the file and its folder",
-        ),
-        Io::NotFound => (ErrorKind::NotFound, "check the path"),
-        _ => (ErrorKind::Io, "see whether the disk is well"),
-    };
-    Error::new(kind, format!("{doing}: {error}"))
-        .advise(advice)
-        .with_source(error)
-}
-
 fn damaged(message: &str) -> Error {
     Error::damaged(format!("the database structure is damaged: {message}"))
         .advise("restore what can still be read, and copy the file before you write to it")
@@ -105,13 +87,5 @@ mod tests {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged);
         assert!(error.to_string().contains("page 7 is odd"), "{error}");
-    }
-
-    #[test]
-    fn a_full_disk_is_told_from_a_broken_one() {
-        let kind = |kind: io::ErrorKind| io(kind.into(), "x").kind();
-        assert_eq!(kind(io::ErrorKind::StorageFull), ErrorKind::OutOfSpace);
-        assert_eq!(kind(io::ErrorKind::ReadOnlyFilesystem), ErrorKind::ReadOnly);
-        assert_eq!(kind(io::ErrorKind::Other), ErrorKind::Io);
     }
 }

@@ -148,7 +148,7 @@ fn check_file(path: &Path) -> Result<()> {
             std::io::ErrorKind::NotFound => {
                 Error::new(ErrorKind::NotFound, "there is no such file").advise(advice)
             }
-            _ => fault::io(error, "can't look at the file"),
+            _ => Error::from_io(error, "can't look at the file"),
         }
     })?;
     if metadata.is_dir() {

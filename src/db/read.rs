@@ -167,6 +167,21 @@ impl ReadTx {
         contain(|| table.len())
     }
 
+    /// The numbers of packs up to `mark` and above it.
+    pub(crate) fn pack_counts(&self, mark: u64) -> Result<(u64, u64)> {
+        let all = self.pack_count()?;
+        let Some(first) = mark.checked_add(1) else {
+            return Ok((all, 0));
+        };
+        let table = &self.tables()?.packs;
+        let mut range = contain(|| table.range_owned(first..))?;
+        let mut above = 0;
+        while contain(|| range.next().transpose())?.is_some() {
+            above += 1;
+        }
+        Ok((all.saturating_sub(above), above))
+    }
+
     /// The highest pack.
     pub(crate) fn last_pack(&self) -> Result<Option<u64>> {
         last_key(&self.tables()?.packs)

@@ -15,13 +15,13 @@ use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
 use super::{builder, fault};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The byte that a writer holds while the mark only says that it is there.
 const CONSISTENT_BYTE: Bound<u64> = Bound::Included((1 << 62) + 4);
 
 pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<redb::ReadOnlyDatabase> {
-    let file = File::open(path).map_err(|error| fault::io(error, "can't open the file"))?;
+    let file = File::open(path).map_err(|error| Error::from_io(error, "can't open the file"))?;
     fault::contain(|| {
         let backend = UncleanFile(FileBackend::new(file)?);
         builder(cache_bytes).open_read_only_with_backend(backend)

@@ -11,15 +11,20 @@ use crate::record::{PackRange, encode_mark};
 
 /// A write transaction.
 pub(crate) struct WriteTx<'d> {
+    database: &'d redb::Database,
     tx: Option<WriteTransaction>,
     path: &'d Path,
 }
 
 impl<'d> WriteTx<'d> {
-    pub(super) fn begin(database: &redb::Database, path: &'d Path) -> Result<Self> {
+    pub(super) fn begin(database: &'d redb::Database, path: &'d Path) -> Result<Self> {
         let mut tx = contain(|| database.begin_write()).map_err(|error| error.in_file(path))?;
         tx.set_quick_repair(true);
-        Ok(Self { tx: Some(tx), path })
+        Ok(Self {
+            database,
+            tx: Some(tx),
+            path,
+        })
     }
 
     /// Runs an operation on the transaction.
@@ -138,6 +143,18 @@ impl<'d> WriteTx<'d> {
             }
             Ok(())
         })
+    }
+
+    /// Commits what was written so far and begins the next transaction.
+    pub(crate) fn commit_wave(&mut self) -> Result<()> {
+        let ended = Self {
+            database: self.database,
+            tx: None,
+            path: self.path,
+        };
+        std::mem::replace(self, ended).commit()?;
+        *self = Self::begin(self.database, self.path)?;
+        Ok(())
     }
 
     /// Commits: durable when this returns. After an error nothing of the transaction is visible,

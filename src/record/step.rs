@@ -11,7 +11,7 @@ use super::envelope::{Kind, open, seal};
 use crate::limits::{MAX_CUSTOM_METADATA_BYTES, MAX_METRICS};
 
 /// Packs with consecutive numbers.
-#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Archive, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PackRange {
     pub(crate) first: u64,
     pub(crate) count: u64,

@@ -21,7 +21,8 @@ pub use leaf::{Leaf, LeafKind, LeafMeta};
 pub use source::LeafSource;
 pub use target::LeafMut;
 
-pub(crate) use data::Data;
+pub(crate) use source::check_region;
+pub(crate) use target::FreshLeaf;
 
 /// A nested state with leaves of type `L`.
 #[derive(Debug, Clone, PartialEq)]
@@ -266,6 +267,43 @@ impl<L> Tree<L> {
             Self::None => Tree::None,
             Self::Leaf(leaf) => Tree::Leaf(convert(path, leaf)?),
         })
+    }
+}
+
+impl<L> Tree<L> {
+    /// Calls `visitor` with the path and each leaf, in tree order. The tree must be one that
+    /// passed [`Tree::check`].
+    pub(crate) fn visit_leaves_mut<'t>(&'t mut self, visitor: &mut dyn FnMut(&KeyPath, &'t mut L)) {
+        self.visit_leaves_below(&mut KeyPath::root(), visitor);
+    }
+
+    fn visit_leaves_below<'t>(
+        &'t mut self,
+        path: &mut KeyPath,
+        visitor: &mut dyn FnMut(&KeyPath, &'t mut L),
+    ) {
+        let mut descend = |key: Key, child: &'t mut Self| {
+            path.push(key);
+            child.visit_leaves_below(path, visitor);
+            path.pop();
+        };
+        match self {
+            Self::Map(children) => {
+                children
+                    .iter_mut()
+                    .for_each(|(key, child)| descend(key.clone(), child));
+            }
+            Self::List(items) | Self::Tuple(items) => {
+                let keyed = items.iter_mut().enumerate();
+                keyed.for_each(|(index, child)| descend(Key::Index(index), child));
+            }
+            Self::Struct { fields, .. } => {
+                let keyed = fields.iter_mut();
+                keyed.for_each(|(name, child)| descend(Key::Name(name.clone()), child));
+            }
+            Self::None => {}
+            Self::Leaf(leaf) => visitor(path, leaf),
+        }
     }
 }
 

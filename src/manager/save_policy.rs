@@ -1,0 +1,218 @@
+//! Which steps are saved: policies that a trainer combines with [`or`](SavePolicy::or).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use crate::error::{Error, Result};
+use crate::store::StepInfo;
+
+/// What a save policy can look at.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct SaveContext<'a> {
+    /// The latest saved step.
+    pub latest: Option<&'a StepInfo>,
+    /// The time now, by the clock of this machine.
+    pub now: SystemTime,
+}
+
+impl<'a> SaveContext<'a> {
+    /// A context: the latest saved step and the time now.
+    pub fn new(latest: Option<&'a StepInfo>, now: SystemTime) -> Self {
+        Self { latest, now }
+    }
+}
+
+/// Decides whether a step is saved. It is asked at every call of `save`, in the trainer's thread,
+/// and remembers nothing: the same step and context give the same answer.
+///
+/// A manager never asks for a step that is not newer than the latest saved one.
+pub trait SavePolicy: fmt::Debug + Send + Sync {
+    /// Whether `step` is to be saved.
+    fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool;
+
+    /// Saves what either policy asks for.
+    fn or<P: SavePolicy + 'static>(self, other: P) -> AnyOf
+    where
+        Self: Sized + 'static,
+    {
+        AnyOf(vec![Box::new(self), Box::new(other)])
+    }
+}
+
+/// Saves every step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Always;
+
+impl SavePolicy for Always {
+    fn should_save(&self, _: u64, _: &SaveContext<'_>) -> bool {
+        true
+    }
+}
+
+/// Saves the steps that are multiples of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EveryNSteps(u64);
+
+impl EveryNSteps {
+    /// Saves the multiples of `steps`.
+    ///
+    /// # Errors
+    /// `InvalidInput` if `steps` is 0.
+    pub fn new(steps: u64) -> Result<Self> {
+        if steps == 0 {
+            return Err(
+                Error::invalid("the interval between saves is 0 steps").advise("give at least 1")
+            );
+        }
+        Ok(Self(steps))
+    }
+}
+
+impl SavePolicy for EveryNSteps {
+    fn should_save(&self, step: u64, _: &SaveContext<'_>) -> bool {
+        step.is_multiple_of(self.0)
+    }
+}
+
+/// Saves when the latest step was saved at least this long ago, and at once if none is. A clock
+/// that went back since then saves too, rather than never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Every(pub Duration);
+
+impl SavePolicy for Every {
+    fn should_save(&self, _: u64, context: &SaveContext<'_>) -> bool {
+        context.latest.is_none_or(|latest| {
+            // An error means that the clock went back.
+            let age = context.now.duration_since(latest.committed_at);
+            age.map_or(true, |age| age >= self.0)
+        })
+    }
+}
+
+/// Saves these steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnSteps(BTreeSet<u64>);
+
+impl OnSteps {
+    /// Saves `steps`.
+    pub fn new(steps: impl IntoIterator<Item = u64>) -> Self {
+        Self(steps.into_iter().collect())
+    }
+}
+
+impl SavePolicy for OnSteps {
+    fn should_save(&self, step: u64, _: &SaveContext<'_>) -> bool {
+        self.0.contains(&step)
+    }
+}
+
+/// Saves if nothing is saved yet, whatever the step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstCall;
+
+impl SavePolicy for FirstCall {
+    fn should_save(&self, _: u64, context: &SaveContext<'_>) -> bool {
+        context.latest.is_none()
+    }
+}
+
+/// Saves when a function says so.
+pub struct Predicate<F>(F);
+
+impl<F: Fn(u64, &SaveContext<'_>) -> bool + Send + Sync> Predicate<F> {
+    /// Saves when `predicate` returns true.
+    pub fn new(predicate: F) -> Self {
+        Self(predicate)
+    }
+}
+
+impl<F: Fn(u64, &SaveContext<'_>) -> bool + Send + Sync> SavePolicy for Predicate<F> {
+    fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool {
+        (self.0)(step, context)
+    }
+}
+
+impl<F> fmt::Debug for Predicate<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Predicate")
+    }
+}
+
+/// Saves what any of several policies asks for; without any, nothing.
+#[derive(Debug)]
+pub struct AnyOf(Vec<Box<dyn SavePolicy>>);
+
+impl AnyOf {
+    /// Saves what any of `policies` asks for.
+    pub fn new(policies: impl IntoIterator<Item = Box<dyn SavePolicy>>) -> Self {
+        Self(policies.into_iter().collect())
+    }
+}
+
+impl SavePolicy for AnyOf {
+    fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool {
+        self.0
+            .iter()
+            .any(|policy| policy.should_save(step, context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keep_policy::tests::{at, info};
+    use super::*;
+
+    /// The steps of 1..=10 that are saved, one second apart, each saved step becoming the latest.
+    fn saved(policy: &dyn SavePolicy) -> Vec<u64> {
+        let mut latest: Option<StepInfo> = None;
+        let mut saved = Vec::new();
+        for step in 1..=10 {
+            if policy.should_save(step, &SaveContext::new(latest.as_ref(), at(step))) {
+                latest = Some(info(step));
+                saved.push(step);
+            }
+        }
+        saved
+    }
+
+    #[test]
+    fn each_policy_saves_its_steps() {
+        assert_eq!(saved(&Always).len(), 10);
+        assert_eq!(saved(&EveryNSteps::new(4).unwrap()), [4, 8]);
+        assert_eq!(saved(&Every(Duration::from_secs(3))), [1, 4, 7, 10]);
+        assert_eq!(saved(&OnSteps::new([3, 99, 5])), [3, 5]);
+        assert_eq!(saved(&FirstCall), [1]);
+        assert_eq!(
+            saved(&Predicate::new(|step, _: &SaveContext<'_>| step > 8)),
+            [9, 10]
+        );
+        assert_eq!(
+            saved(
+                &FirstCall
+                    .or(EveryNSteps::new(5).unwrap())
+                    .or(OnSteps::new([6]))
+            ),
+            [1, 5, 6, 10]
+        );
+        assert_eq!(saved(&AnyOf::new([])), [0; 0]);
+    }
+
+    #[test]
+    fn an_interval_of_no_steps_is_refused() {
+        assert!(
+            EveryNSteps::new(0)
+                .unwrap_err()
+                .to_string()
+                .contains("0 steps")
+        );
+    }
+
+    #[test]
+    fn a_clock_that_went_back_does_not_stop_the_saving() {
+        let latest = info(100);
+        let context = SaveContext::new(Some(&latest), at(10));
+        assert!(Every(Duration::from_secs(3)).should_save(101, &context));
+    }
+}

@@ -1,0 +1,290 @@
+//! The store: steps in one file, each saved whole or not at all, and checked when read.
+
+mod compare;
+mod fill;
+mod options;
+mod packer;
+mod reader;
+mod save;
+mod stats;
+mod step_info;
+mod verify;
+
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+use crate::db::{Database, ReadTx};
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::StepRecord;
+use crate::tree::{Checkpoint, LeafSource};
+
+pub use options::{SaveOptions, StoreOptions};
+pub use reader::StepReader;
+pub use save::SaveReport;
+pub use stats::StoreStats;
+pub use step_info::StepInfo;
+pub use verify::VerifyReport;
+
+pub(crate) use options::{Admission, Existing};
+pub(crate) use save::Retention;
+
+/// A file of checkpoints: any number of training steps, each one transaction.
+///
+/// One writer has the file open at a time; any number of readers, in this process and in others,
+/// read beside it and see each commit. All methods can be called from several threads; writes
+/// happen one after the other.
+///
+/// ```
+/// # fn main() -> milepost::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("run.milepost");
+/// use milepost::{CheckpointStore, Leaf, SaveOptions, Tree};
+///
+/// let store = CheckpointStore::create(&path)?;
+/// let weights = ndarray::array![[1.0f32, 2.0], [3.0, 4.0]];
+/// let state = Tree::map([("w", Tree::Leaf(Leaf::from(&weights)))]);
+/// store.save(100, &state, &SaveOptions::new().metric("loss", 0.25))?;
+///
+/// let restored = store.read(100)?.restore()?;
+/// assert_eq!(restored, state);
+/// # Ok(())
+/// # }
+/// ```
+pub struct CheckpointStore {
+    database: Database,
+    options: StoreOptions,
+    writer: Mutex<Writer>,
+}
+
+/// What writes have to know of the writes before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// All packs belong to steps.
+    Clean,
+    /// A save that did not end may have left packs above the mark.
+    Unswept,
+}
+
+impl CheckpointStore {
+    /// Creates a store. The file is readable by its owner only.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is a file of this name, which is left alone; `NotFound` if there
+    /// is no such folder; `ReadOnly`, `OutOfSpace` or `Io` from the file system.
+    pub fn create(path: impl AsRef<Path>) -> Result<Self> {
+        Self::create_with(path, StoreOptions::default())
+    }
+
+    /// [`create`](Self::create) with settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
+        Ok(Self::new(
+            Database::create(path.as_ref())?,
+            options,
+            Writer::Clean,
+        ))
+    }
+
+    /// Opens an existing store for writing.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such file; `NotAStore` or `UnsupportedVersion` if it is none of
+    /// ours, or newer: it is left as it was; `Locked` if another writer has it open; `ReadOnly`
+    /// if it may not be written; `Damaged` if its structure is; `Io` from the file system.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, StoreOptions::default())
+    }
+
+    /// [`open`](Self::open) with settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
+        let database = Database::open_writer(path.as_ref())?;
+        let tx = database.read()?;
+        let swept = tx
+            .last_pack()?
+            .is_none_or(|last| Ok(last) <= tx.pack_mark().map_err(|_| ()));
+        let writer = if swept {
+            Writer::Clean
+        } else {
+            Writer::Unswept
+        };
+        drop(tx);
+        Ok(Self::new(database, options, writer))
+    }
+
+    /// Opens a store for writing, and creates it if there is no file.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`create`](Self::create).
+    pub fn open_or_create(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
+        let path = path.as_ref();
+        match Self::open_with(path, options.clone()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match Self::create_with(path, options.clone()) {
+                    // Another process was faster.
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                        Self::open_with(path, options)
+                    }
+                    result => result,
+                }
+            }
+            result => result,
+        }
+    }
+
+    /// Opens an existing store for reading, beside a writer too. The file is not changed, and
+    /// need not be writable; a crash of its writer does not keep it from being read.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotAStore`, `UnsupportedVersion`, `Damaged` or `Io`, as [`open`](Self::open).
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_read_only_with(path, StoreOptions::default())
+    }
+
+    /// [`open_read_only`](Self::open_read_only) with settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_read_only_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
+        Ok(Self::new(
+            Database::open_reader(path.as_ref())?,
+            options,
+            Writer::Clean,
+        ))
+    }
+
+    fn new(database: Database, options: StoreOptions, writer: Writer) -> Self {
+        Self {
+            database,
+            options,
+            writer: Mutex::new(writer),
+        }
+    }
+
+    /// The path that the store was opened with.
+    pub fn path(&self) -> &Path {
+        self.database.path()
+    }
+
+    /// The numbers of the saved steps, ascending.
+    ///
+    /// # Errors
+    /// `Damaged` or `Io`.
+    pub fn all_steps(&self) -> Result<Vec<u64>> {
+        self.with_tx(ReadTx::steps)
+    }
+
+    /// The highest saved step; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Damaged` or `Io`.
+    pub fn latest_step(&self) -> Result<Option<u64>> {
+        self.with_tx(ReadTx::last_step)
+    }
+
+    /// Whether `step` is saved.
+    ///
+    /// # Errors
+    /// `Damaged` or `Io`.
+    pub fn contains(&self, step: u64) -> Result<bool> {
+        self.with_tx(|tx| Ok(tx.step(step)?.is_some()))
+    }
+
+    /// What is known of all saved steps, ascending.
+    ///
+    /// # Errors
+    /// `Damaged` if the record of a step is; `Io`.
+    pub fn steps(&self) -> Result<Vec<StepInfo>> {
+        self.with_tx(step_infos)
+    }
+
+    /// What is known of `step`.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not saved; `Damaged` or `Io`.
+    pub fn step_info(&self, step: u64) -> Result<StepInfo> {
+        self.with_tx(|tx| StepInfo::from_record(step, &step_record(tx, step)?))
+    }
+
+    /// Opens `step` for reading. It can be read to the end also if it is deleted meanwhile.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not saved; `Damaged` or `Io`.
+    pub fn read(&self, step: u64) -> Result<StepReader> {
+        let tx = self.database.read()?;
+        StepReader::new(tx, step, self.options.threads, self.path())
+            .map_err(|error| error.in_file(self.path()))
+    }
+
+    /// Saves `state` as `step`. It is durable when this returns.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the step is saved and `options` do not say to replace it;
+    /// `InvalidInput` if the state can't be stored, before anything is written; `ReadOnly`;
+    /// `OutOfSpace` or `Io`: the step was not saved, all others are as they were.
+    pub fn save<C: Checkpoint + ?Sized>(
+        &self,
+        step: u64,
+        state: &C,
+        options: &SaveOptions,
+    ) -> Result<SaveReport> {
+        self.save_source(step, &state.to_tree(), options)
+    }
+
+    /// [`save`](Self::save) from any source of leaves.
+    ///
+    /// # Errors
+    /// As there, and what the source returns.
+    pub fn save_source(
+        &self,
+        step: u64,
+        source: &dyn LeafSource,
+        options: &SaveOptions,
+    ) -> Result<SaveReport> {
+        self.save_and_retain(step, source, options, &|_| Vec::new())
+    }
+
+    fn with_tx<T>(&self, read: impl FnOnce(&ReadTx) -> Result<T>) -> Result<T> {
+        let tx = self.database.read()?;
+        read(&tx).map_err(|error| error.in_file(self.path()))
+    }
+}
+
+impl std::fmt::Debug for CheckpointStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CheckpointStore")
+            .field("path", &self.path())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The record of a step that should be there.
+fn step_record(tx: &ReadTx, step: u64) -> Result<StepRecord> {
+    let Some(record) = tx.step(step)? else {
+        let steps = tx.steps()?;
+        let advice = match (steps.first(), steps.last()) {
+            (Some(first), Some(last)) => {
+                format!("{} steps are saved, from {first} to {last}", steps.len())
+            }
+            _ => "no step is saved in this store".to_owned(),
+        };
+        return Err(Error::new(ErrorKind::NotFound, "this step is not saved")
+            .advise(advice)
+            .at_step(step));
+    };
+    StepRecord::decode(step, &record).map_err(|error| Error::from(error).at_step(step))
+}
+
+fn step_infos(tx: &ReadTx) -> Result<Vec<StepInfo>> {
+    let decode = |(step, record): (u64, Vec<u8>)| {
+        let record = StepRecord::decode(step, &record);
+        let record = record.map_err(|error| Error::from(error).at_step(step))?;
+        StepInfo::from_record(step, &record)
+    };
+    tx.step_records()?.into_iter().map(decode).collect()
+}

@@ -1,0 +1,163 @@
+//! How a store works, and what goes with one save.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::thread;
+
+use crate::codec::Compression;
+use crate::error::{Error, Result};
+use crate::limits::{MAX_CUSTOM_METADATA_BYTES, MAX_KEY_NAME_BYTES, MAX_METRICS};
+
+/// The settings of an open store.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    pub(crate) compression: Compression,
+    pub(crate) threads: NonZeroUsize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        let available = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        // Reading is bound by memory bandwidth, which a few threads use up.
+        let threads = available.min(NonZeroUsize::MIN.saturating_add(7));
+        Self {
+            compression: Compression::default(),
+            threads,
+        }
+    }
+}
+
+impl StoreOptions {
+    /// The defaults: no compression, as many threads as there are cores, at most 8.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which codec saves try.
+    #[must_use]
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
+    }
+
+    /// How many threads a restore uses.
+    #[must_use]
+    pub fn threads(mut self, threads: NonZeroUsize) -> Self {
+        self.threads = threads;
+        self
+    }
+}
+
+/// What goes with one save.
+#[derive(Debug, Clone, Default)]
+pub struct SaveOptions {
+    pub(crate) metrics: BTreeMap<String, f64>,
+    pub(crate) custom_metadata: Option<serde_json::Value>,
+    pub(crate) existing: Existing,
+    pub(crate) admission: Admission,
+    pub(crate) pinned: bool,
+}
+
+/// What a save does if the step is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Existing {
+    #[default]
+    Refuse,
+    Replace,
+}
+
+/// Whether a manager asks its save policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Admission {
+    #[default]
+    ByPolicy,
+    Forced,
+}
+
+impl SaveOptions {
+    /// No metrics, no metadata; a step that exists is not replaced.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a step metric, such as a loss or an accuracy. A keep policy can rank steps by it.
+    #[must_use]
+    pub fn metric(mut self, name: impl Into<String>, value: f64) -> Self {
+        self.metrics.insert(name.into(), value);
+        self
+    }
+
+    /// Adds step metrics.
+    #[must_use]
+    pub fn metrics<N: Into<String>>(mut self, metrics: impl IntoIterator<Item = (N, f64)>) -> Self {
+        self.metrics.extend(
+            metrics
+                .into_iter()
+                .map(|(name, value)| (name.into(), value)),
+        );
+        self
+    }
+
+    /// Keeps `metadata` with the step.
+    #[must_use]
+    pub fn custom_metadata(mut self, metadata: serde_json::Value) -> Self {
+        self.custom_metadata = Some(metadata);
+        self
+    }
+
+    /// Replaces the step if it exists, in the same commit: at every moment the old or the new
+    /// one is there.
+    #[must_use]
+    pub fn replace(mut self) -> Self {
+        self.existing = Existing::Replace;
+        self
+    }
+
+    /// Saves whatever the manager's save policy says, also a step before the latest one.
+    #[must_use]
+    pub fn force(mut self) -> Self {
+        self.admission = Admission::Forced;
+        self
+    }
+
+    /// Pins the step: no keep policy removes it until it is unpinned.
+    #[must_use]
+    pub fn pin(mut self) -> Self {
+        self.pinned = true;
+        self
+    }
+
+    /// The custom metadata as JSON text, all limits checked.
+    pub(crate) fn checked_metadata(&self) -> Result<Option<String>> {
+        if self.metrics.len() > MAX_METRICS {
+            return Err(Error::invalid(format!(
+                "the save has {} step metrics, at most {MAX_METRICS} can be stored",
+                self.metrics.len()
+            )));
+        }
+        if let Some(name) = self
+            .metrics
+            .keys()
+            .find(|name| name.len() > MAX_KEY_NAME_BYTES)
+        {
+            return Err(Error::invalid(format!(
+                "the name of a step metric has {} bytes, at most {MAX_KEY_NAME_BYTES} can be stored",
+                name.len()
+            )));
+        }
+        let Some(metadata) = &self.custom_metadata else {
+            return Ok(None);
+        };
+        let leaf = crate::tree::Leaf::json(metadata);
+        leaf.check()?;
+        let text = String::from_utf8_lossy(leaf.contents()).into_owned();
+        if text.len() > MAX_CUSTOM_METADATA_BYTES {
+            return Err(Error::invalid(format!(
+                "the custom metadata has {} bytes, at most {MAX_CUSTOM_METADATA_BYTES} can be stored",
+                text.len()
+            ))
+            .advise("save it as a JSON leaf"));
+        }
+        Ok(Some(text))
+    }
+}

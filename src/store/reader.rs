@@ -1,0 +1,296 @@
+//! Reading one saved step.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use super::compare::differences;
+use super::fill::{self, Destination, chunk_error, open_pack, stored_bytes};
+use super::{StepInfo, step_record};
+use crate::codec::{self, ChunkId};
+use crate::db::ReadTx;
+use crate::error::{Error, ErrorKind, Result};
+use crate::path::KeyPath;
+use crate::record::{LeafRecord, decode_structure};
+use crate::shape::Region;
+use crate::tree::{Checkpoint, FreshLeaf, Leaf, LeafMeta, LeafMut, LeafSource, Tree, check_region};
+
+/// A saved step, as it was when it was opened: deleting or replacing the step meanwhile does not
+/// change what is read here.
+///
+/// Every chunk is checked whenever it is read.
+pub struct StepReader {
+    tx: ReadTx,
+    info: StepInfo,
+    threads: NonZeroUsize,
+    file: PathBuf,
+}
+
+impl StepReader {
+    pub(super) fn new(tx: ReadTx, step: u64, threads: NonZeroUsize, file: &Path) -> Result<Self> {
+        let info = StepInfo::from_record(step, &step_record(&tx, step)?)?;
+        Ok(Self {
+            tx,
+            info,
+            threads,
+            file: file.to_owned(),
+        })
+    }
+
+    /// What is known of the step.
+    pub fn info(&self) -> &StepInfo {
+        &self.info
+    }
+
+    /// Restores the whole step in the structure in which it was saved, container kinds included.
+    ///
+    /// # Errors
+    /// `Damaged` with the leaf and chunk if something is not as it was written; `Io`.
+    pub fn restore(&self) -> Result<Tree<Leaf<'static>>> {
+        let restore = || {
+            let records = self.leaf_records()?;
+            let structure = self.structure_of(&records)?;
+            let mut fresh = structure.map_leaves(|_, meta| FreshLeaf::new(meta))?;
+            self.fill_leaves(fresh_targets(&mut fresh), &records)?;
+            fresh.map_leaves(|path, leaf| leaf.into_leaf().map_err(|error| error.at_path(path)))
+        };
+        restore().map_err(|error| self.place(error))
+    }
+
+    /// Restores the step into `state`, straight into the memory that it has.
+    ///
+    /// # Errors
+    /// `Mismatch` if the saved structure, an element type or a shape is not that of `state`, with
+    /// all differences: then `state` is as it was. `Damaged` with the leaf and chunk, or `Io`:
+    /// then parts of `state` may be overwritten.
+    pub fn restore_into<C: Checkpoint + ?Sized>(&self, state: &mut C) -> Result<()> {
+        let mut restore = || {
+            let records = self.leaf_records()?;
+            let saved = self.structure_of(&records)?;
+            let targets = state.to_tree_mut();
+            targets.check()?;
+            let differences = differences(&saved, &targets);
+            if !differences.is_empty() {
+                return Err(differences.into_error());
+            }
+            let mut leaves = Vec::new();
+            targets.map_leaves(|path, leaf| {
+                leaves.push((path.clone(), leaf));
+                Ok(())
+            })?;
+            self.fill_leaves(leaves, &records)
+        };
+        restore().map_err(|error| self.place(error))
+    }
+
+    /// Restores one leaf. Only its chunks are read.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such leaf; `Damaged` or `Io`.
+    pub fn read_leaf(&self, path: &KeyPath) -> Result<Leaf<'static>> {
+        let read = || {
+            let encoded = path.encode();
+            let record = self.leaf_record(path, &encoded)?;
+            let mut fresh = FreshLeaf::new(record.meta.clone())?;
+            let records = BTreeMap::from([(encoded, record)]);
+            self.fill_leaves(vec![(path.clone(), LeafMut::fresh(&mut fresh))], &records)?;
+            fresh.into_leaf()
+        };
+        read().map_err(|error| self.place(error.at_path(path)))
+    }
+
+    /// What is known of a leaf. Its contents are not read.
+    ///
+    /// # Errors
+    /// As [`read_leaf`](Self::read_leaf).
+    pub fn leaf_meta(&self, path: &KeyPath) -> Result<LeafMeta> {
+        let record = self.leaf_record(path, &path.encode());
+        record
+            .map(|record| record.meta)
+            .map_err(|error| self.place(error.at_path(path)))
+    }
+
+    fn place(&self, error: Error) -> Error {
+        error.at_step(self.info.step).in_file(&self.file)
+    }
+
+    fn leaf_record(&self, path: &KeyPath, encoded: &[u8]) -> Result<LeafRecord> {
+        let record = self.tx.leaf(self.info.step, encoded)?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "there is no such leaf in this step")
+                .at_path(path)
+                .advise("its structure lists the leaves that there are")
+        })?;
+        Ok(LeafRecord::decode(self.info.step, encoded, &record)?)
+    }
+
+    /// The records of all leaves, by encoded path.
+    fn leaf_records(&self) -> Result<BTreeMap<Vec<u8>, LeafRecord>> {
+        let mut records = BTreeMap::new();
+        self.tx.for_each_leaf(self.info.step, &mut |path, record| {
+            let record = LeafRecord::decode(self.info.step, path, record).map_err(|error| {
+                let error = Error::from(error);
+                match KeyPath::decode(path) {
+                    Ok(path) => error.at_path(&path),
+                    Err(_) => error,
+                }
+            })?;
+            records.insert(path.to_vec(), record);
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    fn structure_of(&self, records: &BTreeMap<Vec<u8>, LeafRecord>) -> Result<Tree<LeafMeta>> {
+        let step = self.info.step;
+        let structure = self.tx.structure(step)?;
+        let structure =
+            structure.ok_or_else(|| Error::damaged("the structure of the step is missing"))?;
+        let mut found = 0;
+        let tree = decode_structure(step, &structure, &mut |path| {
+            found += 1;
+            let record = records.get(&path.encode());
+            record
+                .map(|record| record.meta.clone())
+                .ok_or_else(|| Error::damaged("the record of the leaf is missing").at_path(path))
+        })?;
+        if found != records.len() {
+            return Err(Error::damaged(format!(
+                "the step has {} leaf records, its structure {found} leaves",
+                records.len()
+            )));
+        }
+        Ok(tree)
+    }
+
+    /// Reads the leaves at the given paths, which have records, to their places.
+    fn fill_leaves(
+        &self,
+        targets: Vec<(KeyPath, LeafMut<'_>)>,
+        records: &BTreeMap<Vec<u8>, LeafRecord>,
+    ) -> Result<()> {
+        let mut leaves = Vec::with_capacity(targets.len());
+        for (path, mut target) in targets {
+            let Some((encoded, record)) = records.get_key_value(&path.encode()) else {
+                return Err(Error::damaged("the record of the leaf is missing").at_path(&path));
+            };
+            target
+                .prepare(&record.meta)
+                .map_err(|error| error.at_path(&path))?;
+            leaves.push((path, target, Vec::new(), encoded, record));
+        }
+        let mut destinations = Vec::with_capacity(leaves.len());
+        for (path, target, staged, encoded, record) in &mut leaves {
+            let size_bytes = record.meta.size_bytes()?;
+            let memory = match target.memory() {
+                Some(memory) => memory,
+                None => {
+                    *staged = vec![0; size_bytes];
+                    &mut staged[..]
+                }
+            };
+            if memory.len() != size_bytes {
+                return Err(Error::invalid(format!(
+                    "the place for the leaf has {} bytes, the leaf has {size_bytes}",
+                    memory.len()
+                ))
+                .at_path(path));
+            }
+            destinations.push(Destination {
+                path: encoded,
+                record,
+                memory,
+            });
+        }
+        fill::fill(&self.tx, self.info.step, destinations, self.threads)?;
+        for (path, target, staged, _, _) in &mut leaves {
+            if target.memory().is_none() {
+                target.finish(staged).map_err(|error| error.at_path(path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the part of a leaf that lies in `region` to `out`. Reads the chunks that it meets.
+    fn read_part(
+        &self,
+        encoded: &[u8],
+        record: &LeafRecord,
+        region: &Region,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let element_bytes = record.meta.dtype.size_bytes();
+        let runs = region.runs(&record.meta.shape);
+        let mut runs = runs
+            .iter()
+            .map(|run| run.start * element_bytes..run.end * element_bytes)
+            .peekable();
+        let (mut rest, mut chunk_start) = (out, 0);
+        let mut raw = Vec::new();
+        for (index, chunk) in (0u32..).zip(&record.chunks) {
+            let raw_len = usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX);
+            let chunk_end = chunk_start + raw_len;
+            if runs.peek().is_some_and(|run| run.start < chunk_end) {
+                let id = ChunkId {
+                    path: encoded,
+                    shard: 0,
+                    index,
+                    dtype: record.meta.dtype,
+                };
+                let pack = open_pack(&self.tx, chunk.pack)?;
+                raw.resize(raw_len, 0);
+                codec::decode(id, &chunk.info, stored_bytes(&pack, chunk)?, &mut raw)
+                    .map_err(|error| chunk_error(error, id))?;
+                while let Some(run) = runs.peek_mut() {
+                    if run.start >= chunk_end {
+                        break;
+                    }
+                    let end = run.end.min(chunk_end);
+                    let (head, after) = rest.split_at_mut(end - run.start);
+                    if let Some(part) = raw.get(run.start - chunk_start..end - chunk_start) {
+                        head.copy_from_slice(part);
+                    }
+                    rest = after;
+                    run.start = end;
+                    if run.start < run.end {
+                        break;
+                    }
+                    runs.next();
+                }
+            }
+            chunk_start = chunk_end;
+        }
+        Ok(())
+    }
+}
+
+impl LeafSource for StepReader {
+    fn structure(&self) -> Result<Tree<LeafMeta>> {
+        let structure = || self.structure_of(&self.leaf_records()?);
+        structure().map_err(|error| self.place(error))
+    }
+
+    fn read_region(&self, path: &KeyPath, region: &Region, out: &mut [u8]) -> Result<()> {
+        let mut read = || {
+            let encoded = path.encode();
+            let record = self.leaf_record(path, &encoded)?;
+            check_region(&record.meta, region, out)?;
+            self.read_part(&encoded, &record, region, out)
+        };
+        read().map_err(|error| self.place(error.at_path(path)))
+    }
+}
+
+impl std::fmt::Debug for StepReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StepReader")
+            .field("info", &self.info)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Places for the leaves of a new tree, with their paths.
+fn fresh_targets(tree: &mut Tree<FreshLeaf>) -> Vec<(KeyPath, LeafMut<'_>)> {
+    let mut targets = Vec::new();
+    tree.visit_leaves_mut(&mut |path, leaf| targets.push((path.clone(), LeafMut::fresh(leaf))));
+    targets
+}

@@ -1,0 +1,51 @@
+//! Our own counters: what a store holds and what it takes on disk.
+
+use std::time::SystemTime;
+
+use super::step_info::from_unix_ns;
+use super::{CheckpointStore, step_infos};
+use crate::error::{Error, Result};
+
+/// What a store holds and what it takes on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreStats {
+    /// 16 random bytes that name the store, chosen when it was created.
+    pub store_id: [u8; 16],
+    /// When the store was created.
+    pub created_at: SystemTime,
+    /// The number of saved steps.
+    pub steps: u64,
+    /// The size of the contents of all steps, in bytes.
+    pub logical_bytes: u64,
+    /// The size of what is stored of them, in bytes, without records and page overhead.
+    pub stored_bytes: u64,
+    /// The number of packs, those of unfinished saves included.
+    pub packs: u64,
+    /// The size of the file, in bytes.
+    pub file_bytes: u64,
+}
+
+impl CheckpointStore {
+    /// Counts what the store holds.
+    ///
+    /// # Errors
+    /// `Damaged` or `Io`.
+    pub fn stats(&self) -> Result<StoreStats> {
+        let file_bytes = std::fs::metadata(self.path())
+            .map_err(|error| Error::from_io(error, "can't look at the file").in_file(self.path()))?
+            .len();
+        self.with_tx(|tx| {
+            let infos = step_infos(tx)?;
+            Ok(StoreStats {
+                store_id: tx.store_id()?,
+                created_at: from_unix_ns(tx.created_unix_ns()?),
+                steps: u64::try_from(infos.len()).unwrap_or(u64::MAX),
+                logical_bytes: infos.iter().map(|info| info.logical_bytes).sum(),
+                stored_bytes: infos.iter().map(|info| info.stored_bytes).sum(),
+                packs: tx.pack_count()?,
+                file_bytes,
+            })
+        })
+    }
+}
