@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use redb::backends::FileBackend;
 
-use super::fault::{self, contain, contain_drop};
+use super::fault::{contain, contain_drop};
 use super::tables::{
     CREATED_KEY, FORMAT_KEY, LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, STEPS, STORE_ID_KEY,
     STRUCTURES,

@@ -182,11 +182,6 @@ impl ReadTx {
         Ok((all.saturating_sub(above), above))
     }
 
-    /// The highest pack.
-    pub(crate) fn last_pack(&self) -> Result<Option<u64>> {
-        last_key(&self.tables()?.packs)
-    }
-
     /// The packs with the number of steps that use them, ascending.
     pub(crate) fn pack_refs(&self) -> Result<Vec<(u64, u64)>> {
         let table = &self.tables()?.pack_refs;

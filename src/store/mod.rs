@@ -4,6 +4,7 @@ mod compare;
 mod fill;
 mod options;
 mod packer;
+mod plan;
 mod reader;
 mod save;
 mod stats;
@@ -27,7 +28,6 @@ pub use step_info::StepInfo;
 pub use verify::VerifyReport;
 
 pub(crate) use options::{Admission, Existing};
-pub(crate) use save::Retention;
 
 /// A file of checkpoints: any number of training steps, each one transaction.
 ///
@@ -62,7 +62,7 @@ pub struct CheckpointStore {
 enum Writer {
     /// All packs belong to steps.
     Clean,
-    /// A save that did not end may have left packs above the mark.
+    /// A save that did not end, in this process or before, may have left packs above the mark.
     Unswept,
 }
 
@@ -103,18 +103,11 @@ impl CheckpointStore {
     /// # Errors
     /// As there.
     pub fn open_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        let database = Database::open_writer(path.as_ref())?;
-        let tx = database.read()?;
-        let swept = tx
-            .last_pack()?
-            .is_none_or(|last| Ok(last) <= tx.pack_mark().map_err(|_| ()));
-        let writer = if swept {
-            Writer::Clean
-        } else {
-            Writer::Unswept
-        };
-        drop(tx);
-        Ok(Self::new(database, options, writer))
+        Ok(Self::new(
+            Database::open_writer(path.as_ref())?,
+            options,
+            Writer::Unswept,
+        ))
     }
 
     /// Opens a store for writing, and creates it if there is no file.
@@ -216,7 +209,7 @@ impl CheckpointStore {
     /// # Errors
     /// `NotFound` if it is not saved; `Damaged` or `Io`.
     pub fn read(&self, step: u64) -> Result<StepReader> {
-        let tx = self.database.read()?;
+        let tx = self.database.read_payload()?;
         StepReader::new(tx, step, self.options.threads, self.path())
             .map_err(|error| error.in_file(self.path()))
     }

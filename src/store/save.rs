@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::packer::Packer;
+use super::packer::Leaves;
 use super::step_info::to_unix_ns;
 use super::{CheckpointStore, Existing, SaveOptions, StepInfo, Writer, step_infos, step_record};
 use crate::db::WriteTx;
@@ -11,7 +11,7 @@ use crate::record::{StepRecord, encode_structure};
 use crate::tree::LeafSource;
 
 /// From what is known of all steps, the new one included, ascending: which are to go.
-pub(crate) type Retention<'r> = dyn Fn(&[StepInfo]) -> Vec<u64> + 'r;
+pub(super) type Retention<'r> = dyn Fn(&[StepInfo]) -> Vec<u64> + 'r;
 
 /// What a save did.
 #[derive(Debug, Clone)]
@@ -42,10 +42,7 @@ impl CheckpointStore {
         let custom_metadata = options.checked_metadata().map_err(place)?;
         let structure = source.structure().map_err(place)?;
         let leaves = structure.leaves().map_err(place)?;
-        for (path, meta) in &leaves {
-            meta.size_bytes()
-                .map_err(|error| place(error.at_path(path)))?;
-        }
+        let source = Leaves::new(source, &leaves, self.options.compression).map_err(place)?;
         let structure_record = encode_structure(step, &structure).map_err(place)?;
 
         let tx = self.database.write()?;
@@ -58,13 +55,8 @@ impl CheckpointStore {
         }
         // Until the last commit succeeds, packs of this save may be left in the file.
         *writer = Writer::Unswept;
-        let mut packer = Packer::new(tx, step, mark + 1, self.options.compression);
-        for (path, meta) in &leaves {
-            packer
-                .add_leaf(path, meta, source)
-                .map_err(|error| place(error.at_path(path)))?;
-        }
-        let (tx, packed) = packer.finish().map_err(place)?;
+        let packed = source.pack(step, tx, mark + 1).map_err(place)?;
+        let tx = packed.tx;
 
         let record = StepRecord {
             started_unix_ns: to_unix_ns(started),

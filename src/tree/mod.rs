@@ -109,7 +109,7 @@ impl<L> Tree<L> {
     }
 
     /// The children of this node with their keys, in their order.
-    pub(crate) fn children(&self) -> Vec<(Key, &Self)> {
+    pub fn children(&self) -> Vec<(Key, &Self)> {
         match self {
             Self::Map(children) => children
                 .iter()

@@ -1,0 +1,53 @@
+//! Time, memory and file sizes.
+
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+
+/// The middle value of the samples.
+pub fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// Touches that many bytes of memory, so that the host of a virtual machine has given them back
+/// to us when the timed part begins.
+pub fn touch(bytes: usize) {
+    let mut memory = vec![0u8; bytes];
+    memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+    black_box(&memory);
+}
+
+/// How much the resident memory of the process peaks over where it was, in MiB, while `timed`
+/// runs; NaN where the system can't tell.
+pub fn memory_beyond<T>(timed: impl FnOnce() -> T) -> (f64, T) {
+    // Writing 5 resets the peak: see proc(5).
+    let reset = fs::write("/proc/self/clear_refs", "5").is_ok();
+    let before = status_mib("VmRSS:");
+    let result = timed();
+    let peak = status_mib("VmHWM:");
+    let beyond = match (reset, before, peak) {
+        (true, Some(before), Some(peak)) => (peak - before).max(0.0),
+        _ => f64::NAN,
+    };
+    (beyond, result)
+}
+
+fn status_mib(field: &str) -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
+    let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib / 1024.0)
+}
+
+/// The length of a file and what it takes of the disk, in bytes.
+pub fn file_sizes(path: &Path) -> (f64, f64) {
+    let metadata = fs::metadata(path).expect("the file is there");
+    let length = metadata.len() as f64;
+    #[cfg(unix)]
+    let used = std::os::unix::fs::MetadataExt::blocks(&metadata) as f64 * 512.0;
+    #[cfg(not(unix))]
+    let used = length;
+    (length, used)
+}

@@ -1,0 +1,183 @@
+//! What the commands print: tables for people, JSON for programs.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::HumanBytes;
+use milepost::{KeyPath, LeafMeta, LeafSource, Result, StepInfo, StepReader, Tree, VerifyReport};
+use serde_json::{Value, json};
+
+/// The steps of a store.
+pub(crate) fn steps(infos: &[StepInfo], as_json: bool) -> String {
+    if as_json {
+        return print(&json!({ "steps": infos.iter().map(step_json).collect::<Vec<_>>() }));
+    }
+    if infos.is_empty() {
+        return "no step is saved\n".to_owned();
+    }
+    let mut table = table([
+        "step", "saved at", "leaves", "size", "stored", "pinned", "metrics",
+    ]);
+    for info in infos {
+        table.add_row([
+            info.step.to_string(),
+            time(info.committed_at),
+            info.leaf_count.to_string(),
+            HumanBytes(info.logical_bytes).to_string(),
+            HumanBytes(info.stored_bytes).to_string(),
+            (if info.pinned { "yes" } else { "" }).to_owned(),
+            metrics(&info.metrics),
+        ]);
+    }
+    align_right(&mut table, [0, 2, 3, 4]);
+    format!("{table}\n")
+}
+
+/// The structure of a step, a line for each node.
+pub(crate) fn structure(reader: &StepReader, as_json: bool) -> Result<String> {
+    let structure = reader.structure()?;
+    let mut nodes = Vec::new();
+    collect(&mut KeyPath::root(), &structure, &mut nodes);
+    if as_json {
+        let rows: Vec<Value> = nodes.iter().map(node_json).collect::<Result<_>>()?;
+        return Ok(print(
+            &json!({ "step": step_json(reader.info()), "nodes": rows }),
+        ));
+    }
+    let mut table = table(["path", "what", "size"]);
+    for (path, node) in &nodes {
+        let (what, size) = match node {
+            Tree::Leaf(meta) => (meta.to_string(), HumanBytes(bytes(meta)?).to_string()),
+            Tree::Struct { name, .. } => (format!("struct {}", name.escape_debug()), String::new()),
+            node => (node.kind().to_owned(), String::new()),
+        };
+        table.add_row([path.to_string(), what, size]);
+    }
+    align_right(&mut table, [2]);
+    Ok(format!("{table}\n"))
+}
+
+/// What a verification found.
+pub(crate) fn report(report: &VerifyReport, as_json: bool) -> String {
+    if as_json {
+        let fault = |fault: &milepost::Error| {
+            json!({
+                "step": fault.step(),
+                "path": fault.path().map(ToString::to_string),
+                "chunk": fault.chunk(),
+                "message": fault.to_string(),
+            })
+        };
+        return print(&json!({
+            "steps": report.steps,
+            "leaves": report.leaves,
+            "chunks": report.chunks,
+            "stored_bytes": report.stored_bytes,
+            "unfinished_packs": report.unfinished_packs,
+            "faults": report.faults.iter().map(fault).collect::<Vec<_>>(),
+        }));
+    }
+    let mut text = String::new();
+    for fault in &report.faults {
+        text.push_str(&format!("damaged: {fault}\n"));
+    }
+    text.push_str(&format!(
+        "{} steps, {} leaves, {} chunks, {} read: {}\n",
+        report.steps,
+        report.leaves,
+        report.chunks,
+        HumanBytes(report.stored_bytes),
+        match report.faults.len() {
+            0 => "all as it was written".to_owned(),
+            faults => format!("{faults} faults"),
+        }
+    ));
+    text
+}
+
+fn collect<'t>(
+    path: &mut KeyPath,
+    node: &'t Tree<LeafMeta>,
+    nodes: &mut Vec<(KeyPath, &'t Tree<LeafMeta>)>,
+) {
+    nodes.push((path.clone(), node));
+    for (key, child) in node.children() {
+        path.push(key);
+        collect(path, child, nodes);
+        path.pop();
+    }
+}
+
+fn step_json(info: &StepInfo) -> Value {
+    // JSON has no NaN and no infinities: those metrics are written as text.
+    let number = |value: f64| {
+        serde_json::Number::from_f64(value).map_or_else(|| json!(value.to_string()), Value::from)
+    };
+    let metrics: BTreeMap<_, _> = info
+        .metrics
+        .iter()
+        .map(|(name, value)| (name, number(*value)))
+        .collect();
+    json!({
+        "step": info.step,
+        "committed_at": time(info.committed_at),
+        "leaf_count": info.leaf_count,
+        "logical_bytes": info.logical_bytes,
+        "stored_bytes": info.stored_bytes,
+        "pinned": info.pinned,
+        "digest": info.digest_hex(),
+        "metrics": metrics,
+        "custom_metadata": info.custom_metadata,
+    })
+}
+
+fn node_json((path, node): &(KeyPath, &Tree<LeafMeta>)) -> Result<Value> {
+    let mut row = json!({ "path": path.to_string(), "node": node.kind() });
+    match node {
+        Tree::Leaf(meta) => {
+            row["kind"] = json!(meta.kind.name());
+            row["dtype"] = json!(meta.dtype.name());
+            row["shape"] = json!(meta.shape.lengths());
+            row["bytes"] = json!(bytes(meta)?);
+        }
+        Tree::Struct { name, .. } => row["name"] = json!(name),
+        _ => {}
+    }
+    Ok(row)
+}
+
+fn bytes(meta: &LeafMeta) -> Result<u64> {
+    Ok(u64::try_from(meta.size_bytes()?).unwrap_or(u64::MAX))
+}
+
+fn metrics(metrics: &BTreeMap<String, f64>) -> String {
+    let pairs: Vec<_> = metrics
+        .iter()
+        .map(|(name, value)| format!("{} {value}", name.escape_debug()))
+        .collect();
+    pairs.join(", ")
+}
+
+fn time(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time)
+        .map_or_else(|_| "unknown".to_owned(), |time| format!("{time:.3}"))
+}
+
+fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    table
+}
+
+fn align_right<const N: usize>(table: &mut Table, columns: [usize; N]) {
+    for column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+fn print(value: &Value) -> String {
+    format!("{value:#}\n")
+}
