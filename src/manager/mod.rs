@@ -19,7 +19,6 @@ pub use options::ManagerOptions;
 
 /// What [`CheckpointManager::save`] did.
 #[derive(Debug, Clone)]
-#[must_use]
 pub enum SaveOutcome {
     /// The step is saved, and durable.
     Saved(SaveReport),
@@ -85,7 +84,7 @@ impl std::fmt::Display for SkipReason {
 ///     state.step += 1;
 ///     state.weights[0] += 0.5;
 ///     let accuracy = 1.0 / state.step as f64;
-///     let _ = manager.save_with(state.step, &state, SaveOptions::new().metric("accuracy", accuracy))?;
+///     manager.save_with(state.step, &state, SaveOptions::new().metric("accuracy", accuracy))?;
 /// }
 /// assert_eq!(manager.all_steps()?, [10, 90, 100]);
 /// assert_eq!(manager.best_step("accuracy", milepost::keep_policy::BestMode::Max)?, Some(10));

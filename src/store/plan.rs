@@ -15,7 +15,7 @@ use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, MIN_OWN_PACK_BYTES, PACK_
 const COMPRESSED_CHUNK_BYTES: usize = 256 << 10;
 
 /// The pack that compressed chunks share.
-const COMPRESSED_PACK_BYTES: usize = (1 << 20) - PACK_OVERHEAD_BYTES;
+const COMPRESSED_PACK_BYTES: usize = MAX_PACK_BYTES;
 
 /// A gap at the end of a shared pack that is not worth a chunk.
 const SMALLEST_PART_BYTES: usize = 4096;
@@ -195,8 +195,8 @@ mod tests {
     fn own_packs_fill_their_pages() {
         assert_eq!(own_pack_bytes(MIN_OWN_PACK_BYTES), MIN_OWN_PACK_BYTES);
         assert_eq!(own_pack_bytes(2 * MIN_OWN_PACK_BYTES), MIN_OWN_PACK_BYTES);
-        assert_eq!(own_pack_bytes((1 << 20) - 16), (1 << 20) - 16);
-        assert_eq!(own_pack_bytes((1 << 20) - 17), (512 << 10) - 16);
+        assert_eq!(own_pack_bytes((256 << 10) - 16), (256 << 10) - 16);
+        assert_eq!(own_pack_bytes((256 << 10) - 17), (128 << 10) - 16);
         assert_eq!(own_pack_bytes(1 << 30), MAX_PACK_BYTES);
     }
 
