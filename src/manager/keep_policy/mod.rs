@@ -24,7 +24,8 @@ pub use time::{Every, LatestDuration};
 /// Decides which saved steps stay.
 pub trait KeepPolicy: fmt::Debug + Send + Sync {
     /// The numbers of the steps to keep, out of `steps`, which ascend by number. `now` is the
-    /// time of the save. The same arguments give the same answer.
+    /// time of the save. The same arguments give the same answer. A number that is not in `steps`
+    /// has no effect.
     fn keep(&self, steps: &[StepInfo], now: SystemTime) -> BTreeSet<u64>;
 
     /// Keeps what either policy keeps.

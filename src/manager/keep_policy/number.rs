@@ -51,7 +51,7 @@ impl KeepPolicy for EveryNSteps {
     }
 }
 
-/// Keeps these steps.
+/// Keeps these steps, where they are saved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnSteps(BTreeSet<u64>);
 
@@ -63,7 +63,11 @@ impl OnSteps {
 }
 
 impl KeepPolicy for OnSteps {
-    fn keep(&self, _: &[StepInfo], _: SystemTime) -> BTreeSet<u64> {
-        self.0.clone()
+    fn keep(&self, steps: &[StepInfo], _: SystemTime) -> BTreeSet<u64> {
+        steps
+            .iter()
+            .map(|info| info.step)
+            .filter(|step| self.0.contains(step))
+            .collect()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -121,8 +122,41 @@ fn a_pinned_step_stays() {
     assert_eq!(left(&LatestN(1), steps), [1, 3]);
 }
 
+#[test]
+fn keeping_by_time_goes_by_the_clocks_of_the_saves() {
+    let clock = |times: &[u64]| -> Vec<StepInfo> {
+        let build = |(step, seconds): (u64, &u64)| StepInfo {
+            committed_at: at(*seconds),
+            ..info(step)
+        };
+        (1..).zip(times).map(build).collect()
+    };
+    let every = Every(Duration::from_secs(10));
+    assert_eq!(
+        history(&every, clock(&[0, 4, 10, 13, 27])),
+        [
+            vec![1],
+            vec![1, 2],
+            vec![1, 3],
+            vec![1, 3, 4],
+            vec![1, 3, 5]
+        ]
+    );
+    // Set back after step 2: nothing but the newest joins until the clock is at 20 again.
+    assert_eq!(left(&every, clock(&[0, 10, 2, 15, 20, 21])), [1, 2, 5, 6]);
+    let latest = LatestDuration(Duration::from_secs(3));
+    assert_eq!(latest.keep(&clock(&[1, 2, 5, 9]), at(5)), [2, 3, 4].into());
+}
+
+#[test]
+fn a_policy_shows_what_it_is() {
+    let policy = LatestN(3).or(Predicate::new(|info: &StepInfo| info.step == 7));
+    assert_eq!(format!("{policy:?}"), "AnyOf([LatestN(3), Predicate])");
+}
+
 fn any_steps() -> impl Strategy<Value = Vec<StepInfo>> {
-    let value = prop_oneof![Just(f64::NAN), Just(0.0), Just(-0.0), -2.0f64..2.0];
+    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0];
+    let value = prop_oneof![prop::sample::select(special.to_vec()), -2.0f64..2.0];
     let step = (prop::option::of(value), any::<bool>(), 0u64..100);
     prop::collection::btree_map(0u64..50, step, 0..12).prop_map(|steps| {
         let build = |(step, (accuracy, pinned, seconds)): (u64, (Option<f64>, bool, u64))| {
@@ -139,7 +173,11 @@ fn any_steps() -> impl Strategy<Value = Vec<StepInfo>> {
 
 fn policies() -> Vec<Box<dyn KeepPolicy>> {
     vec![
+        Box::new(All),
+        Box::new(LatestN(0)),
         Box::new(LatestN(2)),
+        Box::new(OnSteps::new([3, 7, 99])),
+        Box::new(Predicate::new(|info: &StepInfo| info.step % 2 == 1)),
         Box::new(EveryNSteps::new(3).unwrap()),
         Box::new(Every(Duration::from_secs(10))),
         Box::new(BestN::max("accuracy", 2)),
@@ -167,9 +205,56 @@ proptest! {
     }
 
     #[test]
+    fn a_policy_keeps_only_steps_that_are_there(steps in any_steps()) {
+        let there: BTreeSet<u64> = steps.iter().map(|info| info.step).collect();
+        for policy in policies() {
+            let kept = policy.keep(&steps, at(100));
+            prop_assert!(kept.is_subset(&there), "{:?} {:?}", policy, kept);
+        }
+    }
+
+    // In pairs: the union over all policies would be every step.
+    #[test]
     fn any_of_keeps_the_union(steps in any_steps()) {
-        let union: BTreeSet<u64> =
-            policies().iter().flat_map(|policy| policy.keep(&steps, at(100))).collect();
-        prop_assert_eq!(AnyOf::new(policies()).keep(&steps, at(100)), union);
+        for (a, b) in policies().into_iter().zip(policies().into_iter().skip(1)) {
+            let union = &a.keep(&steps, at(100)) | &b.keep(&steps, at(100));
+            prop_assert_eq!(AnyOf::new([a, b]).keep(&steps, at(100)), union);
+        }
+    }
+
+    #[test]
+    fn no_step_that_goes_is_better_than_one_that_stays(steps in any_steps(), count in 0usize..4) {
+        let scored: Vec<(u64, f64)> = steps
+            .iter()
+            .filter_map(|info| Some((info.step, *info.metrics.get("accuracy")?)))
+            .collect();
+        for (mode, policy) in [
+            (BestMode::Max, BestN::max("accuracy", count)),
+            (BestMode::Min, BestN::min("accuracy", count)),
+        ] {
+            let kept = policy.keep(&steps, at(100));
+            let (stay, go): (Vec<_>, Vec<_>) =
+                scored.iter().copied().partition(|(step, _)| kept.contains(step));
+            prop_assert_eq!(stay.len(), count.min(scored.len()));
+            prop_assert_eq!(kept.len() - stay.len(), steps.len() - scored.len());
+            for stays in &stay {
+                prop_assert!(go.iter().all(|goes| is_better(*stays, *goes, mode)));
+            }
+            let best = best_step(&steps, "accuracy", mode);
+            prop_assert_eq!(best.is_none(), scored.is_empty());
+            let best = scored.iter().copied().find(|(step, _)| Some(*step) == best);
+            let others = || scored.iter().filter(|(step, _)| best.is_some_and(|best| best.0 != *step));
+            prop_assert!(others().all(|other| best.is_some_and(|best| is_better(best, *other, mode))));
+        }
+    }
+}
+
+/// Whether step `a` is better than step `b`, as the documentation of [`BestN`] says it.
+fn is_better(a: (u64, f64), b: (u64, f64), mode: BestMode) -> bool {
+    match a.1.partial_cmp(&b.1) {
+        Some(Ordering::Greater) => mode == BestMode::Max,
+        Some(Ordering::Less) => mode == BestMode::Min,
+        None if a.1.is_nan() != b.1.is_nan() => b.1.is_nan(),
+        Some(Ordering::Equal) | None => a.0 > b.0,
     }
 }
