@@ -16,9 +16,9 @@ pub enum BestMode {
     Min,
 }
 
-/// Keeps the steps with the best values of a metric, this many. A NaN is worse than any number; of
-/// equal values the newer step is the better one. Steps without the metric are kept and not
-/// counted.
+/// Keeps the steps with the best values of a metric, this many. A NaN is worse than any number, the
+/// infinities included; of equal values the newer step is the better one. Steps without the metric
+/// are kept and not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BestN {
     metric: String,
@@ -58,7 +58,8 @@ impl KeepPolicy for BestN {
     }
 }
 
-/// The step with the best value of `metric`, ranked as [`BestN`] does.
+/// The step with the best value of `metric`, ranked as [`BestN`] does. `None` if no step has the
+/// metric; a step whose value is NaN only if the value of all that have it is.
 pub(crate) fn best_step(steps: &[StepInfo], metric: &str, mode: BestMode) -> Option<u64> {
     ranked(steps, metric, mode).first().copied()
 }

@@ -7,7 +7,12 @@ use super::KeepPolicy;
 use crate::store::StepInfo;
 
 /// Keeps the oldest step and, from there on, each one that was saved at least this long after the
-/// one kept before it.
+/// one kept before it. Applied again to what it kept, it keeps the same.
+///
+/// A step whose clock was behind that of the step kept before it counts as saved at the same time:
+/// it is not kept, nor are the steps after it until their clock has caught up and the interval has
+/// passed. So a clock that was set back thins the history out; [`or`](KeepPolicy::or) a policy by
+/// number, such as [`EveryNSteps`](super::EveryNSteps), where that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Every(pub Duration);
 
@@ -26,7 +31,8 @@ impl KeepPolicy for Every {
     }
 }
 
-/// Keeps the steps that were saved at most this long ago.
+/// Keeps the steps that were saved at most this long ago. A step from the future, by a clock that
+/// was set back since, counts as saved now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatestDuration(pub Duration);
 
