@@ -1,4 +1,4 @@
-//! Element types: what milepost stores arrays of, under the names NumPy and JAX give them.
+//! Element types: what milepost stores arrays of, under the names `NumPy` and JAX give them.
 //!
 //! The code of a type is part of the file format and never changes its meaning.
 
@@ -83,7 +83,7 @@ impl DType {
         self.row().2
     }
 
-    /// The name that NumPy (with `ml_dtypes`) and JAX use: `float32`, `bfloat16`, …
+    /// The name that `NumPy` (with `ml_dtypes`) and JAX use: `float32`, `bfloat16`, …
     pub fn name(self) -> &'static str {
         self.row().3
     }

@@ -16,7 +16,7 @@ pub const MAX_KEY_NAME_BYTES: usize = 4096;
 /// The longest encoded key path, in bytes: a database key has to stay well below a page class.
 pub const MAX_PATH_BYTES: usize = 32 * 1024;
 
-/// The most dimensions of one array, as in NumPy 2.
+/// The most dimensions of one array, as in `NumPy` 2.
 pub const MAX_DIMENSIONS: usize = 64;
 
 /// The most leaves, and the most tree nodes, of one step.

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 /// The middle value of the samples.
-pub fn median(samples: &[f64]) -> f64 {
+pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[sorted.len() / 2]
@@ -13,7 +13,7 @@ pub fn median(samples: &[f64]) -> f64 {
 
 /// Touches that many bytes of memory, so that the host of a virtual machine has given them back
 /// to us when the timed part begins.
-pub fn touch(bytes: usize) {
+pub(crate) fn touch(bytes: usize) {
     let mut memory = vec![0u8; bytes];
     memory.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
     black_box(&memory);
@@ -21,7 +21,7 @@ pub fn touch(bytes: usize) {
 
 /// How much the resident memory of the process peaks over where it was, in MiB, while `timed`
 /// runs; NaN where the system can't tell.
-pub fn memory_beyond<T>(timed: impl FnOnce() -> T) -> (f64, T) {
+pub(crate) fn memory_beyond<T>(timed: impl FnOnce() -> T) -> (f64, T) {
     // Writing 5 resets the peak: see proc(5).
     let reset = fs::write("/proc/self/clear_refs", "5").is_ok();
     let before = status_mib("VmRSS:");
@@ -42,7 +42,7 @@ fn status_mib(field: &str) -> Option<f64> {
 }
 
 /// The length of a file and what it takes of the disk, in bytes.
-pub fn file_sizes(path: &Path) -> (f64, f64) {
+pub(crate) fn file_sizes(path: &Path) -> (f64, f64) {
     let metadata = fs::metadata(path).expect("the file is there");
     let length = metadata.len() as f64;
     #[cfg(unix)]

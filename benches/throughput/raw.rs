@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::state::State;
 
 /// Writes the arrays of `state` to a new file and syncs it; seconds.
-pub fn write_new(path: &Path, state: &State) -> f64 {
+pub(crate) fn write_new(path: &Path, state: &State) -> f64 {
     let _ = std::fs::remove_file(path);
     let began = Instant::now();
     let mut file = File::create(path).expect("a new file");
@@ -22,7 +22,7 @@ pub fn write_new(path: &Path, state: &State) -> f64 {
 
 /// Reads the file that [`write_new`] wrote into the arrays of `target`, on several threads;
 /// seconds.
-pub fn read_into(path: &Path, target: &mut State, threads: usize) -> f64 {
+pub(crate) fn read_into(path: &Path, target: &mut State, threads: usize) -> f64 {
     let began = Instant::now();
     let mut parts: Vec<Vec<(u64, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
     let share = target.bytes().div_ceil(threads) as u64;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::measure::median;
 
 #[derive(Default)]
-pub struct Rows(Vec<Row>);
+pub(crate) struct Rows(Vec<Row>);
 
 struct Row {
     workload: &'static str,
@@ -24,7 +24,7 @@ struct Row {
 impl Rows {
     /// A rate in GB/s beside the rate of the raw operation; the ratio is the median of the
     /// rounds' ratios, and 1 is as fast as raw.
-    pub fn rate(
+    pub(crate) fn rate(
         &mut self,
         workload: &'static str,
         metric: &str,
@@ -48,7 +48,7 @@ impl Rows {
     }
 
     /// A value that should stay below a bound: a ratio up to 1 is within it.
-    pub fn bound(
+    pub(crate) fn bound(
         &mut self,
         workload: &'static str,
         metric: &str,
@@ -68,7 +68,7 @@ impl Rows {
     }
 
     /// A value that should reach a bound: a ratio from 1 on does.
-    pub fn at_least(
+    pub(crate) fn at_least(
         &mut self,
         workload: &'static str,
         metric: &str,
@@ -79,7 +79,7 @@ impl Rows {
         self.bound(workload, metric, value, unit, limit);
     }
 
-    pub fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
         table.load_preset(presets::NOTHING);
         table.set_header(["workload", "metric", "value", "unit", "limit", "ratio"]);
@@ -101,7 +101,7 @@ impl Rows {
         format!("{table}\n")
     }
 
-    pub fn write_json(&self, file: &Path) -> io::Result<()> {
+    pub(crate) fn write_json(&self, file: &Path) -> io::Result<()> {
         let row = |row: &Row| {
             json!({
                 "workload": row.workload,

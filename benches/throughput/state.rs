@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, LogNormal, Normal};
 
 #[derive(PartialEq)]
-pub struct State {
+pub(crate) struct State {
     step: u64,
     arrays: Vec<(String, ArrayD<f32>)>,
 }
@@ -16,7 +16,7 @@ pub struct State {
 impl State {
     /// Three layers and the embedding of a GPT-2-like transformer with both Adam moments:
     /// 256 MiB of float32.
-    pub fn transformer(seed: u64) -> Self {
+    pub(crate) fn transformer(seed: u64) -> Self {
         const WIDTH: usize = 768;
         let mut shapes: Vec<(String, Vec<usize>)> = vec![
             ("wte".into(), vec![1546, WIDTH]),
@@ -58,7 +58,7 @@ impl State {
     }
 
     /// `count` leaves of 1 to 4 KiB of float32.
-    pub fn small_leaves(count: usize, seed: u64) -> Self {
+    pub(crate) fn small_leaves(count: usize, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let arrays = (0..count).map(|leaf| {
             // The same shapes whatever the seed.
@@ -75,20 +75,20 @@ impl State {
     }
 
     /// The size of the arrays.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.arrays
             .iter()
             .map(|(_, array)| size_of_val(slice(array)))
             .sum()
     }
 
-    pub fn arrays(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn arrays(&self) -> impl Iterator<Item = &[u8]> {
         self.arrays
             .iter()
             .map(|(_, array)| bytemuck::cast_slice(slice(array)))
     }
 
-    pub fn arrays_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+    pub(crate) fn arrays_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
         self.arrays.iter_mut().map(|(_, array)| {
             bytemuck::cast_slice_mut(array.as_slice_mut().expect("arrays in standard layout"))
         })

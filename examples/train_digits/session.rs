@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::fmt::{self, Write};
 
-use milepost::keep_policy::{BestMode, BestN, KeepPolicy, LatestN};
+use milepost::keep_policy::{BestN, KeepPolicy, LatestN};
 use milepost::save_policy::EveryNSteps;
 use milepost::{CheckpointManager, ManagerOptions, SaveOptions};
 
@@ -98,7 +98,7 @@ fn save(manager: &CheckpointManager, state: &TrainState, last: bool) -> Result<(
         .metric("loss", state.metrics.loss);
     // The last step is saved whether or not it is on the interval.
     let options = if last { options.force() } else { options };
-    manager.save_with(state.step, state, options)?;
+    manager.save_with(state.step, state, &options)?;
     Ok(())
 }
 

@@ -51,7 +51,9 @@ mod tests {
     fn a_digest_keeps_its_parts_apart() {
         let digest = |parts: &[&[u8]]| {
             let mut digest = Digest::default();
-            parts.iter().for_each(|part| digest.update(part));
+            for part in parts {
+                digest.update(part);
+            }
             digest.finish()
         };
         assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));

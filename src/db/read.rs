@@ -25,6 +25,9 @@ struct Tables {
     pack_refs: ReadOnlyTable<u64, u64>,
 }
 
+/// Takes the encoded path and the record of a leaf.
+pub(crate) type LeafVisitor<'v> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'v;
+
 /// The bytes of one pack. They stay where they are for as long as this lives.
 pub(crate) struct Pack(OwnedAccessGuard<&'static [u8]>);
 
@@ -138,11 +141,7 @@ impl ReadTx {
     }
 
     /// Calls `visit` with the encoded path and the record of each leaf of `step`.
-    pub(crate) fn for_each_leaf(
-        &self,
-        step: u64,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn for_each_leaf(&self, step: u64, visit: &mut LeafVisitor<'_>) -> Result<()> {
         let table = &self.tables()?.leaves;
         let mut range = contain(|| table.range_owned((step, &[][..])..))?;
         while let Some((key, record)) = contain(|| range.next().transpose())? {

@@ -84,7 +84,7 @@ impl std::fmt::Display for SkipReason {
 ///     state.step += 1;
 ///     state.weights[0] += 0.5;
 ///     let accuracy = 1.0 / state.step as f64;
-///     manager.save_with(state.step, &state, SaveOptions::new().metric("accuracy", accuracy))?;
+///     manager.save_with(state.step, &state, &SaveOptions::new().metric("accuracy", accuracy))?;
 /// }
 /// assert_eq!(manager.all_steps()?, [10, 90, 100]);
 /// assert_eq!(manager.best_step("accuracy", milepost::keep_policy::BestMode::Max)?, Some(10));
@@ -125,7 +125,7 @@ impl CheckpointManager {
     /// # Errors
     /// As [`CheckpointStore::save`].
     pub fn save<C: Checkpoint + ?Sized>(&self, step: u64, state: &C) -> Result<SaveOutcome> {
-        self.save_with(step, state, SaveOptions::new())
+        self.save_with(step, state, &SaveOptions::new())
     }
 
     /// [`save`](Self::save) with metrics, metadata, or against the policy.
@@ -137,11 +137,11 @@ impl CheckpointManager {
         &self,
         step: u64,
         state: &C,
-        options: SaveOptions,
+        options: &SaveOptions,
     ) -> Result<SaveOutcome> {
-        match self.skip_reason(step, &options)? {
+        match self.skip_reason(step, options)? {
             Some(reason) => Ok(SaveOutcome::Skipped(reason)),
-            None => self.save_now(step, &state.to_tree(), &options),
+            None => self.save_now(step, &state.to_tree(), options),
         }
     }
 
@@ -153,11 +153,11 @@ impl CheckpointManager {
         &self,
         step: u64,
         source: &dyn LeafSource,
-        options: SaveOptions,
+        options: &SaveOptions,
     ) -> Result<SaveOutcome> {
-        match self.skip_reason(step, &options)? {
+        match self.skip_reason(step, options)? {
             Some(reason) => Ok(SaveOutcome::Skipped(reason)),
-            None => self.save_now(step, source, &options),
+            None => self.save_now(step, source, options),
         }
     }
 

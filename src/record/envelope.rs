@@ -9,7 +9,10 @@ use crate::limits::MAX_RECORD_BYTES;
 
 const HEADER_BYTES: usize = 8;
 
-/// What a record is of, and the version of it that this build writes.
+/// The version of every kind of record that this build writes; it reads all up to it.
+const VERSION: u8 = 1;
+
+/// What a record is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Step,
@@ -37,8 +40,11 @@ impl Kind {
         }
     }
 
-    fn version(self) -> u8 {
-        1
+    pub(super) fn archive(self, error: &rkyv::rancor::Error) -> RecordError {
+        RecordError::Archive {
+            kind: self.name(),
+            message: error.to_string(),
+        }
     }
 
     pub(super) fn content(self, message: impl Into<String>) -> RecordError {
@@ -51,8 +57,8 @@ impl Kind {
 
 /// The record of `kind` that is stored under the key `identity`.
 pub(super) fn seal(kind: Kind, identity: &[u8], payload: &[u8]) -> Vec<u8> {
-    let header = [kind.code(), kind.version(), 0, 0];
-    let checksum = checksum(identity, &header, payload);
+    let header = [kind.code(), VERSION, 0, 0];
+    let checksum = checksum(identity, header, payload);
     let mut record = Vec::with_capacity(HEADER_BYTES + payload.len());
     record.extend_from_slice(&checksum.to_le_bytes());
     record.extend_from_slice(&header);
@@ -87,7 +93,7 @@ pub(super) fn open<'r>(
     };
     let (expected, found) = (
         u32::from_le_bytes(*stored),
-        checksum(identity, header, payload),
+        checksum(identity, *header, payload),
     );
     if expected != found {
         return Err(RecordError::Checksum {
@@ -103,18 +109,18 @@ pub(super) fn open<'r>(
             found: code,
         });
     }
-    if version != kind.version() {
+    if version != VERSION {
         return Err(RecordError::Version {
             kind: name,
-            expected: kind.version(),
+            expected: VERSION,
             found: version,
         });
     }
     Ok(payload)
 }
 
-fn checksum(identity: &[u8], header: &[u8; 4], payload: &[u8]) -> u32 {
-    crc32(&[header, identity, payload])
+fn checksum(identity: &[u8], header: [u8; 4], payload: &[u8]) -> u32 {
+    crc32(&[&header, identity, payload])
 }
 
 #[cfg(test)]
@@ -154,7 +160,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let header = [Kind::Leaf.code(), 2, 0, 0];
-        let mut record = checksum(b"k", &header, b"").to_le_bytes().to_vec();
+        let mut record = checksum(b"k", header, b"").to_le_bytes().to_vec();
         record.extend_from_slice(&header);
         let error = open(Kind::Leaf, b"k", &record).unwrap_err();
         assert_eq!(

@@ -87,14 +87,15 @@ impl LeafRecord {
             }],
             shape,
         };
-        let payload = rkyv::to_bytes::<rancor::Error>(&archive).map_err(archive_error)?;
+        let payload = rkyv::to_bytes::<rancor::Error>(&archive)
+            .map_err(|error| Kind::Leaf.archive(&error))?;
         Ok(seal(Kind::Leaf, &identity(step, path), &payload))
     }
 
     pub(crate) fn decode(step: u64, path: &[u8], record: &[u8]) -> Result<Self, RecordError> {
         let payload = open(Kind::Leaf, &identity(step, path), record)?;
-        let archive =
-            rkyv::access::<ArchivedLeafV1, rancor::Error>(payload).map_err(archive_error)?;
+        let archive = rkyv::access::<ArchivedLeafV1, rancor::Error>(payload)
+            .map_err(|error| Kind::Leaf.archive(&error))?;
         let meta = meta(archive)?;
         let shard = match archive.shards.as_slice() {
             [shard] if archive.sharding.is_none() => shard,
@@ -189,13 +190,6 @@ fn identity(step: u64, path: &[u8]) -> Vec<u8> {
 
 fn fault(message: impl Into<String>) -> RecordError {
     Kind::Leaf.content(message)
-}
-
-fn archive_error(error: rancor::Error) -> RecordError {
-    RecordError::Archive {
-        kind: Kind::Leaf.name(),
-        message: error.to_string(),
-    }
 }
 
 #[cfg(test)]

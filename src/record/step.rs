@@ -78,21 +78,25 @@ impl StepRecord {
             packs: self.packs.clone(),
             digest: self.digest,
         };
-        let payload = rkyv::to_bytes::<rancor::Error>(&archive).map_err(archive_error)?;
+        let payload = rkyv::to_bytes::<rancor::Error>(&archive)
+            .map_err(|error| Kind::Step.archive(&error))?;
         Ok(seal(Kind::Step, &step.to_le_bytes(), &payload))
     }
 
     pub(crate) fn decode(step: u64, record: &[u8]) -> Result<Self, RecordError> {
         let payload = open(Kind::Step, &step.to_le_bytes(), record)?;
-        let archive =
-            rkyv::access::<ArchivedStepV1, rancor::Error>(payload).map_err(archive_error)?;
+        let archive = rkyv::access::<ArchivedStepV1, rancor::Error>(payload)
+            .map_err(|error| Kind::Step.archive(&error))?;
         if archive.metrics.len() > MAX_METRICS {
             return Err(Kind::Step.content(format!(
                 "it has {} metrics, more than the limit of {MAX_METRICS}",
                 archive.metrics.len()
             )));
         }
-        let metadata = archive.custom_metadata.as_ref().map(|text| text.as_str());
+        let metadata = archive
+            .custom_metadata
+            .as_ref()
+            .map(rkyv::string::ArchivedString::as_str);
         if metadata.is_some_and(|text| text.len() > MAX_CUSTOM_METADATA_BYTES) {
             return Err(Kind::Step.content("its custom metadata exceeds the limit"));
         }
@@ -127,13 +131,6 @@ impl StepRecord {
             packs,
             digest: archive.digest,
         })
-    }
-}
-
-fn archive_error(error: rancor::Error) -> RecordError {
-    RecordError::Archive {
-        kind: Kind::Step.name(),
-        message: error.to_string(),
     }
 }
 

@@ -4,7 +4,6 @@
 use rkyv::rancor;
 use rkyv::{Archive, Deserialize, Serialize};
 
-use super::RecordError;
 use super::envelope::{Kind, open, seal};
 use crate::error::Result;
 use crate::limits::{MAX_LEAVES, MAX_TREE_DEPTH};
@@ -60,7 +59,8 @@ pub(crate) fn encode_structure<L>(step: u64, tree: &Tree<L>) -> Result<Vec<u8>> 
         });
         Ok(())
     })?;
-    let payload = rkyv::to_bytes::<rancor::Error>(&StructureV1 { nodes }).map_err(archive_error)?;
+    let payload = rkyv::to_bytes::<rancor::Error>(&StructureV1 { nodes })
+        .map_err(|error| Kind::Structure.archive(&error))?;
     Ok(seal(Kind::Structure, &step.to_le_bytes(), &payload))
 }
 
@@ -71,8 +71,8 @@ pub(crate) fn decode_structure<L>(
     leaf: &mut dyn FnMut(&KeyPath) -> Result<L>,
 ) -> Result<Tree<L>> {
     let payload = open(Kind::Structure, &step.to_le_bytes(), record)?;
-    let archive =
-        rkyv::access::<ArchivedStructureV1, rancor::Error>(payload).map_err(archive_error)?;
+    let archive = rkyv::access::<ArchivedStructureV1, rancor::Error>(payload)
+        .map_err(|error| Kind::Structure.archive(&error))?;
     if archive.nodes.len() > MAX_LEAVES {
         return Err(fault(format!("it has {} nodes", archive.nodes.len())));
     }
@@ -188,13 +188,6 @@ impl<L> Decoder<'_, '_, L> {
 
 fn fault(message: impl Into<String>) -> crate::error::Error {
     Kind::Structure.content(message).into()
-}
-
-fn archive_error(error: rancor::Error) -> RecordError {
-    RecordError::Archive {
-        kind: Kind::Structure.name(),
-        message: error.to_string(),
-    }
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(super) struct Packed<'d> {
 /// The leaves of one save.
 pub(super) struct Leaves<'s> {
     source: &'s dyn LeafSource,
-    leaves: Vec<SourceLeaf<'s>>,
+    list: Vec<SourceLeaf<'s>>,
     compression: Compression,
 }
 
@@ -85,10 +85,10 @@ impl<'s> Leaves<'s> {
                 contents,
             })
         };
-        let leaves = metas.iter().map(leaf).collect::<Result<_>>()?;
+        let list = metas.iter().map(leaf).collect::<Result<_>>()?;
         Ok(Self {
             source,
-            leaves,
+            list,
             compression,
         })
     }
@@ -100,18 +100,18 @@ impl<'s> Leaves<'s> {
         tx: WriteTx<'d>,
         first_pack: u64,
     ) -> Result<Packed<'d>> {
-        let leaf_bytes: Vec<usize> = self.leaves.iter().map(|leaf| leaf.size_bytes).collect();
+        let leaf_bytes: Vec<usize> = self.list.iter().map(|leaf| leaf.size_bytes).collect();
         let mut planner = Planner::new(&leaf_bytes, self.compression);
         let mut packer = Packer::new(tx, first_pack, self);
         let mut ready = self.encode(planner.next_batch()?)?;
         while !ready.is_empty() {
-            let planned = planner.next_batch()?;
-            ready = if planned.is_empty() {
+            let next_batch = planner.next_batch()?;
+            ready = if next_batch.is_empty() {
                 packer.write(ready)?;
                 Vec::new()
             } else {
                 thread::scope(|scope| {
-                    let next = scope.spawn(|| self.encode(planned));
+                    let next = scope.spawn(|| self.encode(next_batch));
                     let written = packer.write(ready);
                     // A panic in the source or in our own code goes on here.
                     let next = next
@@ -138,7 +138,7 @@ impl<'s> Leaves<'s> {
             run,
             placement,
         } = chunk;
-        let Some(leaf) = self.leaves.get(number) else {
+        let Some(leaf) = self.list.get(number) else {
             return Err(Error::invalid("the plan names a leaf that is not there"));
         };
         let id = ChunkId {
@@ -147,9 +147,10 @@ impl<'s> Leaves<'s> {
             index,
             dtype: leaf.meta.dtype,
         };
-        let (info, stored) = match leaf.contents.and_then(|contents| contents.get(run.clone())) {
-            Some(raw) => codec::encode(id, raw, self.compression),
-            None => {
+        let (info, stored) =
+            if let Some(raw) = leaf.contents.and_then(|contents| contents.get(run.clone())) {
+                codec::encode(id, raw, self.compression)
+            } else {
                 let raw =
                     read_run(self.source, leaf, run).map_err(|error| error.at_path(&leaf.path))?;
                 let (info, stored) = codec::encode(id, &raw, self.compression);
@@ -158,8 +159,7 @@ impl<'s> Leaves<'s> {
                     Cow::Borrowed(_) => None,
                 };
                 (info, Cow::Owned(compressed.unwrap_or(raw)))
-            }
-        };
+            };
         Ok(EncodedChunk {
             leaf: number,
             placement,
@@ -215,7 +215,7 @@ impl<'d> Packer<'d> {
             },
             shared: SharedPack::default(),
             shared_capacity: shared_pack_bytes(leaves.compression),
-            chunks: vec![Vec::new(); leaves.leaves.len()],
+            chunks: vec![Vec::new(); leaves.list.len()],
         }
     }
 
@@ -300,7 +300,7 @@ impl<'d> Packer<'d> {
             digest: [0; 16],
         };
         let mut digest = Digest::default();
-        for (leaf, chunks) in leaves.leaves.iter().zip(self.chunks) {
+        for (leaf, chunks) in leaves.list.iter().zip(self.chunks) {
             let record = LeafRecord {
                 meta: leaf.meta.clone(),
                 chunks,

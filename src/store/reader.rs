@@ -181,12 +181,11 @@ impl StepReader {
         let mut destinations = Vec::with_capacity(leaves.len());
         for (path, target, staged, encoded, record) in &mut leaves {
             let size_bytes = record.meta.size_bytes()?;
-            let memory = match target.memory() {
-                Some(memory) => memory,
-                None => {
-                    *staged = vec![0; size_bytes];
-                    &mut staged[..]
-                }
+            let memory = if let Some(memory) = target.memory() {
+                memory
+            } else {
+                *staged = vec![0; size_bytes];
+                &mut staged[..]
             };
             if memory.len() != size_bytes {
                 return Err(Error::invalid(format!(

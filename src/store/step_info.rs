@@ -58,10 +58,8 @@ impl StepInfo {
 
     /// The digest as 32 hexadecimal digits.
     pub fn digest_hex(&self) -> String {
-        self.digest
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        // The bytes are in reading order.
+        format!("{:032x}", u128::from_be_bytes(self.digest))
     }
 }
 

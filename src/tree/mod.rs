@@ -289,17 +289,19 @@ impl<L> Tree<L> {
         };
         match self {
             Self::Map(children) => {
-                children
-                    .iter_mut()
-                    .for_each(|(key, child)| descend(key.clone(), child));
+                for (key, child) in children {
+                    descend(key.clone(), child);
+                }
             }
             Self::List(items) | Self::Tuple(items) => {
-                let keyed = items.iter_mut().enumerate();
-                keyed.for_each(|(index, child)| descend(Key::Index(index), child));
+                for (index, child) in items.iter_mut().enumerate() {
+                    descend(Key::Index(index), child);
+                }
             }
             Self::Struct { fields, .. } => {
-                let keyed = fields.iter_mut();
-                keyed.for_each(|(name, child)| descend(Key::Name(name.clone()), child));
+                for (name, child) in fields {
+                    descend(Key::Name(name.clone()), child);
+                }
             }
             Self::None => {}
             Self::Leaf(leaf) => visitor(path, leaf),

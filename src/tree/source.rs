@@ -37,9 +37,8 @@ impl LeafSource for Tree<Leaf<'_>> {
     }
 
     fn read_region(&self, path: &KeyPath, region: &Region, out: &mut [u8]) -> Result<()> {
-        let leaf = match self.get(path) {
-            Some(Self::Leaf(leaf)) => leaf,
-            _ => return Err(Error::new(ErrorKind::NotFound, "there is no such leaf").at_path(path)),
+        let Some(Self::Leaf(leaf)) = self.get(path) else {
+            return Err(Error::new(ErrorKind::NotFound, "there is no such leaf").at_path(path));
         };
         let meta = leaf.meta();
         check_region(meta, region, out).map_err(|error| error.at_path(path))?;

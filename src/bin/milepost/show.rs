@@ -78,22 +78,19 @@ pub(crate) fn report(report: &VerifyReport, as_json: bool) -> String {
             "faults": report.faults.iter().map(fault).collect::<Vec<_>>(),
         }));
     }
-    let mut text = String::new();
-    for fault in &report.faults {
-        text.push_str(&format!("damaged: {fault}\n"));
-    }
-    text.push_str(&format!(
-        "{} steps, {} leaves, {} chunks, {} read: {}\n",
-        report.steps,
-        report.leaves,
-        report.chunks,
-        HumanBytes(report.stored_bytes),
-        match report.faults.len() {
-            0 => "all as it was written".to_owned(),
-            faults => format!("{faults} faults"),
-        }
-    ));
-    text
+    let faults = report
+        .faults
+        .iter()
+        .map(|fault| format!("damaged: {fault}\n"));
+    let outcome = match report.faults.len() {
+        0 => "all as it was written".to_owned(),
+        faults => format!("{faults} faults"),
+    };
+    let (steps, leaves, chunks) = (report.steps, report.leaves, report.chunks);
+    let read = HumanBytes(report.stored_bytes);
+    let summary =
+        format!("{steps} steps, {leaves} leaves, {chunks} chunks, {read} read: {outcome}\n");
+    faults.chain([summary]).collect()
 }
 
 fn collect<'t>(
@@ -133,18 +130,19 @@ fn step_json(info: &StepInfo) -> Value {
 }
 
 fn node_json((path, node): &(KeyPath, &Tree<LeafMeta>)) -> Result<Value> {
-    let mut row = json!({ "path": path.to_string(), "node": node.kind() });
-    match node {
-        Tree::Leaf(meta) => {
-            row["kind"] = json!(meta.kind.name());
-            row["dtype"] = json!(meta.dtype.name());
-            row["shape"] = json!(meta.shape.lengths());
-            row["bytes"] = json!(bytes(meta)?);
-        }
-        Tree::Struct { name, .. } => row["name"] = json!(name),
-        _ => {}
-    }
-    Ok(row)
+    let (path, kind) = (path.to_string(), node.kind());
+    Ok(match node {
+        Tree::Leaf(meta) => json!({
+            "path": path,
+            "node": kind,
+            "kind": meta.kind.name(),
+            "dtype": meta.dtype.name(),
+            "shape": meta.shape.lengths(),
+            "bytes": bytes(meta)?,
+        }),
+        Tree::Struct { name, .. } => json!({ "path": path, "node": kind, "name": name }),
+        _ => json!({ "path": path, "node": kind }),
+    })
 }
 
 fn bytes(meta: &LeafMeta) -> Result<u64> {
