@@ -5,9 +5,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use float8::{F8E4M3, F8E5M2};
-use half::{bf16, f16};
-use num_complex::Complex;
+pub(crate) use float8::{F8E4M3, F8E5M2};
+pub(crate) use half::{bf16, f16};
+pub(crate) use num_complex::Complex;
 
 use crate::error::{Error, Result};
 

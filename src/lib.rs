@@ -1,6 +1,14 @@
 //! milepost: an embedded checkpoint store for long-running machine-learning trainers.
 
 #![forbid(unsafe_code)]
+// Nothing that a user or a file does may end in a panic, or in a cast that cuts.
+#![warn(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::as_conversions
+)]
 
 #[cfg(target_endian = "big")]
 compile_error!(

@@ -9,11 +9,8 @@
 //! `limit` is the value of the raw operation, or the bound that we set ourselves.
 
 #![expect(
-    clippy::expect_used,
-    clippy::as_conversions,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
-    clippy::indexing_slicing,
     reason = "a bench stops loudly, and its figures are sizes and times far below 2^52"
 )]
 

@@ -4,7 +4,7 @@
 use ndarray::{ArcArray, Array, Dimension};
 
 use super::{Leaf, LeafMut, Tree};
-use crate::dtype::Element;
+use crate::dtype::{Complex, Element, F8E4M3, F8E5M2, bf16, f16};
 
 /// A state that can be saved and restored.
 ///
@@ -70,14 +70,14 @@ scalar_checkpoints!(
     i16,
     i32,
     i64,
-    half::f16,
-    half::bf16,
+    f16,
+    bf16,
     f32,
     f64,
-    float8::F8E4M3,
-    float8::F8E5M2,
-    num_complex::Complex<f32>,
-    num_complex::Complex<f64>,
+    F8E4M3,
+    F8E5M2,
+    Complex<f32>,
+    Complex<f64>,
 );
 
 /// A one-dimensional array. Restoring takes whatever length was saved.

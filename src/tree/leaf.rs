@@ -3,122 +3,17 @@
 //! The contents of a leaf are always as long as its element type and shape say: constructors
 //! that could break this return an error.
 
-use std::fmt;
 use std::sync::Arc;
 
 use ndarray::{ArcArray, Array, ArrayBase, ArrayD, ArrayViewD, Dimension, IxDyn};
 use ndarray::{Data as ArrayData, ViewRepr};
 
 use super::data::{Data, SharedArray};
+use super::meta::{LeafKind, LeafMeta};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::MAX_JSON_DEPTH;
 use crate::shape::Shape;
-
-/// What a leaf is. The code of a kind is part of the file format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LeafKind {
-    /// An array of any shape, zero-dimensional and empty ones included.
-    Array,
-    /// One value; not the same as a zero-dimensional array.
-    Scalar,
-    /// UTF-8 text.
-    String,
-    /// A byte string.
-    Bytes,
-    /// A JSON value.
-    Json,
-}
-
-impl LeafKind {
-    const CODES: [(Self, u8, &'static str); 5] = [
-        (Self::Array, 1, "array"),
-        (Self::Scalar, 2, "scalar"),
-        (Self::String, 3, "string"),
-        (Self::Bytes, 4, "bytes"),
-        (Self::Json, 5, "json"),
-    ];
-
-    /// The name of the kind, in lower case.
-    pub fn name(self) -> &'static str {
-        Self::CODES
-            .iter()
-            .find(|row| row.0 == self)
-            .map_or("", |row| row.2)
-    }
-
-    pub(crate) fn code(self) -> u8 {
-        Self::CODES
-            .iter()
-            .find(|row| row.0 == self)
-            .map_or(0, |row| row.1)
-    }
-
-    pub(crate) fn from_code(code: u8) -> Option<Self> {
-        Self::CODES
-            .iter()
-            .find(|row| row.1 == code)
-            .map(|row| row.0)
-    }
-}
-
-impl fmt::Display for LeafKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// What is known of a leaf without its contents.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct LeafMeta {
-    /// What the leaf is.
-    pub kind: LeafKind,
-    /// The element type; `uint8` for strings, byte strings and JSON.
-    pub dtype: DType,
-    /// The shape; empty for scalars, the length in bytes for strings, byte strings and JSON.
-    pub shape: Shape,
-}
-
-impl LeafMeta {
-    /// The meta of an array.
-    pub fn array(dtype: DType, shape: Shape) -> Self {
-        Self {
-            kind: LeafKind::Array,
-            dtype,
-            shape,
-        }
-    }
-
-    pub(crate) fn new(kind: LeafKind, dtype: DType, shape: Shape) -> Self {
-        Self { kind, dtype, shape }
-    }
-
-    fn text(kind: LeafKind, length: usize) -> Self {
-        Self::new(kind, DType::U8, Shape::vector(length))
-    }
-
-    /// The size of the contents in bytes.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the shape exceeds a limit.
-    pub fn size_bytes(&self) -> Result<usize> {
-        self.shape.check()?;
-        self.shape.size_bytes(self.dtype)
-    }
-}
-
-impl fmt::Display for LeafMeta {
-    /// `float32[2, 3]` for an array, `int64 scalar`, `string of 5 bytes`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            LeafKind::Array => write!(f, "{}{}", self.dtype, self.shape),
-            LeafKind::Scalar => write!(f, "{} scalar", self.dtype),
-            kind => write!(f, "{kind} of {} bytes", self.shape.elements()),
-        }
-    }
-}
 
 /// A leaf with its contents, borrowed for `'a`, owned, or shared by reference count.
 ///

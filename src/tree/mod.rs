@@ -7,6 +7,7 @@
 mod checkpoint;
 mod data;
 mod leaf;
+mod meta;
 mod source;
 mod target;
 
@@ -17,7 +18,8 @@ use crate::limits::{MAX_LEAVES, MAX_TREE_DEPTH};
 use crate::path::{Key, KeyPath};
 
 pub use checkpoint::Checkpoint;
-pub use leaf::{Leaf, LeafKind, LeafMeta};
+pub use leaf::Leaf;
+pub use meta::{LeafKind, LeafMeta};
 pub use source::LeafSource;
 pub use target::LeafMut;
 

@@ -2,6 +2,15 @@
 //!
 //! Exit status: 0 all is well, 1 damage was found, 2 the command could not be run.
 
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::as_conversions
+)]
+
 mod show;
 
 use std::io::{self, Write};

@@ -31,7 +31,7 @@ pub(crate) fn steps(infos: &[StepInfo], as_json: bool) -> String {
         ]);
     }
     align_right(&mut table, [0, 2, 3, 4]);
-    format!("{table}\n")
+    lines(&table)
 }
 
 /// The structure of a step, a line for each node.
@@ -55,7 +55,7 @@ pub(crate) fn structure(reader: &StepReader, as_json: bool) -> Result<String> {
         table.add_row([path.to_string(), what, size]);
     }
     align_right(&mut table, [2]);
-    Ok(format!("{table}\n"))
+    Ok(lines(&table))
 }
 
 /// What a verification found.
@@ -174,6 +174,14 @@ fn align_right<const N: usize>(table: &mut Table, columns: [usize; N]) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+}
+
+/// The lines of a table without the padding at their ends.
+fn lines(table: &Table) -> String {
+    table
+        .lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
 }
 
 fn print(value: &Value) -> String {

@@ -2,16 +2,24 @@
 //! and is filled either in place or, where its memory is not plain bytes in C order, from a
 //! buffer afterwards.
 
+mod fresh;
+mod place;
+
 use std::fmt;
-use std::slice;
 
-use ndarray::{ArrayBase, ArrayViewMut, ArrayViewMutD, DataMut, Dimension};
+use ndarray::{ArrayBase, ArrayViewMut, DataMut, Dimension};
 
-use super::data::Data;
-use super::leaf::{Leaf, LeafKind, LeafMeta};
-use crate::dtype::{DType, Element, with_element};
+use super::leaf::Leaf;
+use super::meta::{LeafKind, LeafMeta};
+use crate::dtype::{DType, Element};
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::Shape;
+use fresh::{FreshTarget, LeafTarget};
+use place::{
+    BytesTarget, JsonTarget, ScalarTarget, SliceTarget, StringTarget, VecTarget, ViewTarget,
+};
+
+pub(crate) use fresh::FreshLeaf;
 
 /// A place for one leaf in the caller's memory.
 pub struct LeafMut<'a>(Box<dyn Target + 'a>);
@@ -205,211 +213,6 @@ fn assign<'t, T: Element>(
 
 fn no_value(dtype: DType) -> Error {
     Error::damaged(format!("the stored bytes are no {dtype}"))
-}
-
-struct SliceTarget<'a, T> {
-    elements: &'a mut [T],
-    shape: Shape,
-}
-
-impl<T: Element> Target for SliceTarget<'_, T> {
-    fn expected(&self) -> Expected {
-        Expected::exactly(LeafMeta::array(T::DTYPE, self.shape.clone()))
-    }
-
-    fn memory(&mut self) -> Option<&mut [u8]> {
-        T::as_bytes_mut(self.elements)
-    }
-
-    fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        assign(self.elements.iter_mut(), contents)
-    }
-}
-
-struct ViewTarget<'a, T>(ArrayViewMutD<'a, T>);
-
-impl<T: Element> Target for ViewTarget<'_, T> {
-    fn expected(&self) -> Expected {
-        Expected::exactly(LeafMeta::array(T::DTYPE, Shape::in_memory(self.0.shape())))
-    }
-
-    fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        assign(self.0.iter_mut(), contents)
-    }
-}
-
-struct VecTarget<'a, T>(&'a mut Vec<T>);
-
-impl<T: Element> Target for VecTarget<'_, T> {
-    fn expected(&self) -> Expected {
-        Expected::any_length(LeafKind::Array, T::DTYPE)
-    }
-
-    fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
-        let length = saved.shape.elements();
-        check_memory::<T>(length)?;
-        self.0.resize(length, T::default());
-        Ok(())
-    }
-
-    fn memory(&mut self) -> Option<&mut [u8]> {
-        T::as_bytes_mut(self.0)
-    }
-
-    fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        assign(self.0.iter_mut(), contents)
-    }
-}
-
-struct ScalarTarget<'a, T>(&'a mut T);
-
-impl<T: Element> Target for ScalarTarget<'_, T> {
-    fn expected(&self) -> Expected {
-        Expected::exactly(LeafMeta::new(LeafKind::Scalar, T::DTYPE, Shape::default()))
-    }
-
-    fn memory(&mut self) -> Option<&mut [u8]> {
-        T::as_bytes_mut(slice::from_mut(self.0))
-    }
-
-    fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        assign([&mut *self.0], contents)
-    }
-}
-
-struct StringTarget<'a>(&'a mut String);
-
-impl Target for StringTarget<'_> {
-    fn expected(&self) -> Expected {
-        Expected::any_length(LeafKind::String, DType::U8)
-    }
-
-    fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        utf8(contents)?.clone_into(self.0);
-        Ok(())
-    }
-}
-
-struct BytesTarget<'a>(&'a mut Vec<u8>);
-
-impl Target for BytesTarget<'_> {
-    fn expected(&self) -> Expected {
-        Expected::any_length(LeafKind::Bytes, DType::U8)
-    }
-
-    fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
-        let length = saved.shape.elements();
-        check_memory::<u8>(length)?;
-        self.0.resize(length, 0);
-        Ok(())
-    }
-
-    fn memory(&mut self) -> Option<&mut [u8]> {
-        Some(self.0)
-    }
-}
-
-struct JsonTarget<'a>(&'a mut serde_json::Value);
-
-impl Target for JsonTarget<'_> {
-    fn expected(&self) -> Expected {
-        Expected::any_length(LeafKind::Json, DType::U8)
-    }
-
-    fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        *self.0 = serde_json::from_slice(contents)
-            .map_err(|error| Error::damaged("the stored text is no JSON").with_source(error))?;
-        Ok(())
-    }
-}
-
-/// A leaf in new memory of its own element type, so that it becomes an ndarray without a copy.
-pub(crate) struct FreshLeaf {
-    meta: LeafMeta,
-    memory: Box<dyn FreshMemory>,
-}
-
-trait FreshMemory: Send {
-    fn bytes_mut(&mut self) -> Option<&mut [u8]>;
-    fn assign(&mut self, contents: &[u8]) -> Result<()>;
-    fn into_data(self: Box<Self>) -> Data<'static>;
-}
-
-impl<T: Element> FreshMemory for Vec<T> {
-    fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        T::as_bytes_mut(self)
-    }
-
-    fn assign(&mut self, contents: &[u8]) -> Result<()> {
-        assign(self.iter_mut(), contents)
-    }
-
-    fn into_data(self: Box<Self>) -> Data<'static> {
-        Data::shared(*self)
-    }
-}
-
-impl FreshLeaf {
-    pub(crate) fn new(meta: LeafMeta) -> Result<Self> {
-        let elements = meta.shape.elements();
-        let memory: Box<dyn FreshMemory> = with_element!(meta.dtype, E => {
-            check_memory::<E>(elements)?;
-            Box::new(vec![E::default(); elements])
-        });
-        Ok(Self { meta, memory })
-    }
-
-    pub(crate) fn into_leaf(self) -> Result<Leaf<'static>> {
-        let leaf = Leaf::from_parts(self.meta, self.memory.into_data());
-        if leaf.meta().kind == LeafKind::String {
-            utf8(leaf.contents())?;
-        }
-        Ok(leaf)
-    }
-}
-
-struct FreshTarget<'a>(&'a mut FreshLeaf);
-
-impl Target for FreshTarget<'_> {
-    fn expected(&self) -> Expected {
-        Expected::exactly(self.0.meta.clone())
-    }
-
-    fn memory(&mut self) -> Option<&mut [u8]> {
-        self.0.memory.bytes_mut()
-    }
-
-    fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        self.0.memory.assign(contents)
-    }
-}
-
-struct LeafTarget<'a, 'l> {
-    leaf: &'a mut Leaf<'l>,
-    fresh: Option<FreshLeaf>,
-}
-
-impl Target for LeafTarget<'_, '_> {
-    fn expected(&self) -> Expected {
-        let meta = self.leaf.meta();
-        match meta.kind {
-            LeafKind::Array | LeafKind::Scalar => Expected::exactly(meta.clone()),
-            kind => Expected::any_length(kind, meta.dtype),
-        }
-    }
-
-    fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
-        self.fresh = Some(FreshLeaf::new(saved.clone())?);
-        Ok(())
-    }
-
-    fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        if let Some(mut fresh) = self.fresh.take() {
-            fresh.memory.assign(contents)?;
-            *self.leaf = fresh.into_leaf()?;
-        }
-        Ok(())
-    }
 }
 
 fn utf8(contents: &[u8]) -> Result<&str> {
