@@ -21,6 +21,9 @@ mod codec;
 mod db;
 mod dtype;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzz_entry;
 mod manager;
 mod path;
 mod record;

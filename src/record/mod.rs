@@ -53,6 +53,19 @@ pub(crate) enum RecordError {
     Content { kind: &'static str, message: String },
 }
 
+/// `payload` as a record of each kind with a right checksum.
+#[cfg(fuzzing)]
+pub(crate) fn reseal(step: u64, payload: &[u8]) -> Vec<Vec<u8>> {
+    use envelope::{Kind, seal};
+    let leaf = [&step.to_le_bytes()[..], &[3, b'w', 0]].concat();
+    let step = step.to_le_bytes();
+    vec![
+        seal(Kind::Step, &step, payload),
+        seal(Kind::Structure, &step, payload),
+        seal(Kind::Leaf, &leaf, payload),
+    ]
+}
+
 impl From<RecordError> for crate::error::Error {
     fn from(error: RecordError) -> Self {
         let kind = match error {

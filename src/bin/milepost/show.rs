@@ -178,10 +178,8 @@ fn align_right<const N: usize>(table: &mut Table, columns: [usize; N]) {
 
 /// The lines of a table without the padding at their ends.
 fn lines(table: &Table) -> String {
-    table
-        .lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    lines.join("\n") + "\n"
 }
 
 fn print(value: &Value) -> String {
