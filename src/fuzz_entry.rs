@@ -7,7 +7,9 @@ use crate::codec::{self, ChunkId, ChunkInfo, Codec, Compression};
 use crate::dtype::DType;
 use crate::limits::MAX_CHUNK_BYTES;
 use crate::path::KeyPath;
-use crate::record::{LeafRecord, StepRecord, decode_mark, decode_structure, encode_structure, reseal};
+use crate::record::{
+    LeafRecord, StepRecord, decode_mark, decode_structure, encode_structure, reseal,
+};
 
 const STEP: u64 = 7;
 
@@ -23,7 +25,9 @@ pub fn record(data: &[u8]) {
 fn records(data: &[u8]) {
     let path = KeyPath::from(["w".into()]).encode();
     if let Ok(leaf) = LeafRecord::decode(STEP, &path, data) {
-        let again = leaf.encode(STEP, &path).expect("a decoded record can be encoded");
+        let again = leaf
+            .encode(STEP, &path)
+            .expect("a decoded record can be encoded");
         assert_eq!(LeafRecord::decode(STEP, &path, &again).as_ref(), Ok(&leaf));
     }
     if let Ok(step) = StepRecord::decode(STEP, data) {
@@ -42,7 +46,9 @@ fn records(data: &[u8]) {
 
 /// Decodes `data` as a chunk whose record was made by a hostile hand, and encodes and decodes it.
 pub fn chunk(data: &[u8]) {
-    let Some((header, stored)) = data.split_first_chunk::<8>() else { return };
+    let Some((header, stored)) = data.split_first_chunk::<8>() else {
+        return;
+    };
     let [codec, dtype, a, b, c, _, _, _] = *header;
     let raw_len = u32::from_le_bytes([a, b, c, 0]);
     let id = ChunkId {
@@ -75,7 +81,12 @@ pub fn chunk(data: &[u8]) {
 pub fn key_path(data: &[u8]) {
     if let Ok(path) = KeyPath::decode(data) {
         assert_eq!(path.encode(), data);
-        assert_eq!(path.to_string().parse::<KeyPath>().expect("it was displayed"), path);
+        assert_eq!(
+            path.to_string()
+                .parse::<KeyPath>()
+                .expect("it was displayed"),
+            path
+        );
     }
     if let Ok(text) = std::str::from_utf8(data)
         && let Ok(path) = text.parse::<KeyPath>()

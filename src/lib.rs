@@ -1,4 +1,29 @@
-//! milepost: an embedded checkpoint store for long-running machine-learning trainers.
+//! An embedded checkpoint store for long-running machine-learning trainers.
+//!
+//! All of a trainer's state goes into one file; each saved step is one transaction, there whole or
+//! not at all.
+//!
+//! * [`CheckpointManager`] decides when to save and what to keep; a trainer embeds it.
+//! * [`CheckpointStore`] is the file: save, read, delete, verify.
+//! * [`StepReader`] reads one step: all of it, one leaf, or a region of a leaf.
+//! * [`Tree`], [`Leaf`] and [`LeafMut`] are the state: containers with arrays, scalars, strings,
+//!   bytes and JSON values at [`KeyPath`]s. [`Checkpoint`] makes a type of yours a state,
+//!   [`checkpoint_fields!`] does it for structs.
+//! * [`LeafSource`] is the joint: whatever has leaves can be saved.
+//! * [`Error`] says what, where, and what to do.
+//!
+//! # Example
+//!
+//! The ten lines that embed it are in the documentation of [`CheckpointManager`].
+//!
+//! # Sharing the file
+//!
+//! One writer at a time; any number of readers beside it, in any process. A second writer gets
+//! [`ErrorKind::Locked`]. Opening for reading never changes the file, also not after a crash.
+//!
+//! # Features
+//!
+//! * `cli`: the `milepost` command line.
 
 #![forbid(unsafe_code)]
 // Nothing that a user or a file does may end in a panic, or in a cast that cuts.
@@ -44,3 +69,8 @@ pub use store::{
     VerifyReport,
 };
 pub use tree::{Checkpoint, Leaf, LeafKind, LeafMeta, LeafMut, LeafSource, Tree};
+
+/// The examples of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -173,7 +173,10 @@ pub(crate) fn check(id: ChunkId<'_>, info: &ChunkInfo, stored: &[u8]) -> Result<
 /// `info` with the checksum that `stored` has, for chunks made by a hostile hand.
 #[cfg(fuzzing)]
 pub(crate) fn with_checksum(id: ChunkId<'_>, info: ChunkInfo, stored: &[u8]) -> ChunkInfo {
-    ChunkInfo { crc32: checksum(id, &info, stored), ..info }
+    ChunkInfo {
+        crc32: checksum(id, &info, stored),
+        ..info
+    }
 }
 
 /// The crc32 of a chunk: over its identity, then its stored bytes.

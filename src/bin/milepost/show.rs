@@ -178,7 +178,10 @@ fn align_right<const N: usize>(table: &mut Table, columns: [usize; N]) {
 
 /// The lines of a table without the padding at their ends.
 fn lines(table: &Table) -> String {
-    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let lines: Vec<_> = table
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
     lines.join("\n") + "\n"
 }
 

@@ -1,0 +1,84 @@
+//! What the README says can be done.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn readme() -> String {
+    fs::read_to_string(root().join("README.md")).unwrap()
+}
+
+/// The commands in the `sh` blocks.
+fn commands() -> Vec<String> {
+    let mut inside = false;
+    let mut commands = Vec::new();
+    for line in readme().lines() {
+        match line {
+            "```sh" => inside = true,
+            "```" => inside = false,
+            line if inside => commands.push(line.to_owned()),
+            _ => {}
+        }
+    }
+    commands
+}
+
+/// The commands run: the main job in short, and the look at its file. The tests are what runs now.
+#[test]
+fn the_commands_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder
+        .path()
+        .join("train_digits.milepost")
+        .display()
+        .to_string();
+    let commands = commands();
+    let [train, ls, tests] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    assert_eq!(tests, "cargo test --all-features");
+
+    // The profile of this test, so that it builds nothing that is not built.
+    let run = |command: &str, more: &[&str]| {
+        let words: Vec<_> = command
+            .split_whitespace()
+            .filter(|word| *word != "--release")
+            .collect();
+        let ["cargo", arguments @ ..] = &words[..] else {
+            panic!("{command}")
+        };
+        let output = Command::new(env!("CARGO"))
+            .args(arguments)
+            .args(more)
+            .current_dir(root())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{command}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let line = run(train, &["--", "--store", &store, "--steps", "600"]);
+    assert!(line.starts_with("step 600 loss "), "{line}");
+    let ls = ls.strip_suffix("train_digits.milepost").unwrap();
+    let list = run(ls, &[&store]);
+    assert!(list.contains("test_accuracy"), "{list}");
+    assert!(list.contains(" 600 "), "{list}");
+}
+
+#[test]
+fn the_files_it_names_are_there() {
+    let text = readme();
+    let links: Vec<_> = text
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .collect();
+    assert!(links.len() > 5);
+    for link in links.iter().filter(|link| !link.starts_with("http")) {
+        assert!(root().join(link).exists(), "{link}");
+    }
+}
