@@ -70,6 +70,9 @@ pub use store::{
 };
 pub use tree::{Checkpoint, Leaf, LeafKind, LeafMeta, LeafMut, LeafSource, Tree};
 
+#[doc = include_str!("docs/format.md")]
+pub mod format {}
+
 /// The examples of the README, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -268,4 +268,36 @@ mod tests {
             "more elements",
         );
     }
+
+    /// The example of `format.md`.
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let info = ChunkInfo {
+            codec: Codec::Raw,
+            raw_len: 24,
+            stored_len: 24,
+            crc32: 0x0102_0304,
+            hash: [0xaa; 16],
+        };
+        let record = LeafRecord {
+            meta: LeafMeta::array(DType::F32, Shape::new([2, 3]).unwrap()),
+            chunks: vec![StoredChunk {
+                pack: 9,
+                offset: 32,
+                info,
+            }],
+        };
+        let bytes = record.encode(100, &[3, b'w', 0]).unwrap();
+        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let page = include_str!("../docs/format.md");
+        let example = page.split("<!-- example: leaf -->").nth(1).unwrap();
+        let example = example.split("```").nth(1).unwrap();
+        // Each line is an offset, the bytes, and what they are behind a `|`.
+        let shown: Vec<&str> = example
+            .lines()
+            .filter_map(|line| line.split('|').next()?.split_once(':'))
+            .flat_map(|(_, bytes)| bytes.split_whitespace())
+            .collect();
+        assert_eq!(shown, hex);
+    }
 }
