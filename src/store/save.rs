@@ -19,7 +19,7 @@ pub(super) type Retention<'r> = dyn Fn(&[StepInfo]) -> Vec<u64> + 'r;
 pub struct SaveReport {
     /// The saved step.
     pub info: StepInfo,
-    /// The steps that the same commit removed: victims of the keep policy.
+    /// The steps that the same commit removed: victims of the keep policy, never the saved step.
     pub removed: Vec<u64>,
     /// How long the save took until it was durable.
     pub elapsed: Duration,
@@ -112,13 +112,16 @@ impl CheckpointStore {
         tx.pack_mark()
     }
 
-    /// The steps that `retention` removes once `new` is there.
+    /// The steps that `retention` removes once `new` is there. A save never removes what it saves,
+    /// also if it is an old step that the next save will remove.
     fn victims(&self, new: &StepInfo, retention: &Retention<'_>) -> Result<Vec<u64>> {
         let mut infos = step_infos(&self.database.read()?)?;
         infos.retain(|info| info.step != new.step);
         let place = infos.partition_point(|info| info.step < new.step);
         infos.insert(place, new.clone());
-        Ok(retention(&infos))
+        let mut victims = retention(&infos);
+        victims.retain(|victim| *victim != new.step);
+        Ok(victims)
     }
 
     /// Removes a step and what only it uses, if it was saved in an earlier transaction.
