@@ -1,0 +1,238 @@
+//! One writer and readers beside it, in this and in other processes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::{env, fs};
+
+use milepost::{CheckpointStore, ErrorKind, Leaf, SaveOptions, Tree};
+
+/// A state that says which step it is, large enough for several transactions.
+fn state(step: u64) -> Tree<Leaf<'static>> {
+    let leaf = |length: usize| Tree::Leaf(Leaf::from_vec(vec![step; length], [length]).unwrap());
+    Tree::map([("w", leaf(200_000)), ("b", leaf(3)), ("v", leaf(70_000))])
+}
+
+/// Runs the test `role` of this file in another process, with `store` in the environment. It
+/// reads lines from us and writes lines to us.
+struct Peer {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Peer {
+    fn start(role: &str, store: &Path) -> Self {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args([
+                "--exact",
+                role,
+                "--ignored",
+                "--nocapture",
+                "--test-threads",
+                "1",
+            ])
+            .env("MILEPOST_TEST_STORE", store)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let to = child.stdin.take().unwrap();
+        let from = BufReader::new(child.stdout.take().unwrap());
+        Self { child, to, from }
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.to, "{line}").unwrap();
+    }
+
+    /// The next line that begins with `peer: `, the rest of it.
+    fn hear(&mut self) -> Option<String> {
+        let mut line = String::new();
+        while self.from.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, said)) = line.trim_end().split_once("peer: ") {
+                return Some(said.to_owned());
+            }
+            line.clear();
+        }
+        None
+    }
+}
+
+fn store_of_peer() -> String {
+    env::var("MILEPOST_TEST_STORE").expect("run by another test of this file")
+}
+
+fn say(line: &str) {
+    println!("peer: {line}");
+}
+
+#[test]
+#[ignore = "the part of another process"]
+fn peer_follows() {
+    let store = CheckpointStore::open_read_only(store_of_peer()).unwrap();
+    say("ready");
+    for line in std::io::stdin().lines() {
+        let expected: u64 = line.unwrap().parse().unwrap();
+        let latest = store.latest_step().unwrap().unwrap();
+        assert!(latest >= expected);
+        assert_eq!(
+            store.read(latest).unwrap().restore().unwrap(),
+            state(latest)
+        );
+        say(&latest.to_string());
+    }
+}
+
+#[test]
+#[ignore = "the part of another process"]
+fn peer_saves_until_killed() {
+    let store = CheckpointStore::open(store_of_peer()).unwrap();
+    let first = store.latest_step().unwrap().map_or(1, |latest| latest + 1);
+    for step in first.. {
+        store.save(step, &state(step), &SaveOptions::new()).unwrap();
+        if step > 3 {
+            store.delete(step - 3).unwrap();
+        }
+        say(&step.to_string());
+    }
+}
+
+#[test]
+#[ignore = "the part of another process"]
+fn peer_opens_for_writing() {
+    let error = CheckpointStore::open(store_of_peer()).unwrap_err();
+    say(&format!("{:?} {error}", error.kind()));
+}
+
+#[test]
+fn a_second_writer_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = CheckpointStore::create(&path).unwrap();
+    let error = CheckpointStore::open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Locked);
+    assert!(
+        error.to_string().contains("open for writing already"),
+        "{error}"
+    );
+    let said = Peer::start("peer_opens_for_writing", &path).hear().unwrap();
+    assert!(
+        said.starts_with("Locked ") && said.contains("for reading only"),
+        "{said}"
+    );
+    store.save(1, &state(1), &SaveOptions::new()).unwrap();
+    drop(store);
+    CheckpointStore::open(&path).unwrap();
+}
+
+#[test]
+fn a_reader_in_another_process_sees_each_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = CheckpointStore::create(&path).unwrap();
+    store.save(0, &state(0), &SaveOptions::new()).unwrap();
+    let mut reader = Peer::start("peer_follows", &path);
+    assert_eq!(reader.hear().as_deref(), Some("ready"));
+    // In step with us …
+    for step in 1..20 {
+        store.save(step, &state(step), &SaveOptions::new()).unwrap();
+        reader.tell(&step.to_string());
+        assert_eq!(reader.hear().unwrap(), step.to_string());
+    }
+    // … and while we write, whatever commit it meets.
+    for step in 20..60 {
+        reader.tell(&(step - 1).to_string());
+        store.save(step, &state(step), &SaveOptions::new()).unwrap();
+        store.delete(step - 2).unwrap();
+        let seen: u64 = reader.hear().unwrap().parse().unwrap();
+        assert!(seen == step - 1 || seen == step, "{seen} at {step}");
+    }
+    drop(reader.to);
+    assert!(reader.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_step_stays_readable_for_who_reads_it_when_it_is_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = CheckpointStore::create(&path).unwrap();
+    store.save(1, &state(1), &SaveOptions::new()).unwrap();
+    let here = store.read(1).unwrap();
+    let there = CheckpointStore::open_read_only(&path)
+        .unwrap()
+        .read(1)
+        .unwrap();
+    store.delete(1).unwrap();
+    for step in 2..8 {
+        store.save(step, &state(step), &SaveOptions::new()).unwrap();
+        store.delete(step).unwrap();
+    }
+    assert_eq!(here.restore().unwrap(), state(1));
+    assert_eq!(there.restore().unwrap(), state(1));
+}
+
+#[test]
+fn a_writer_killed_in_a_save_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    CheckpointStore::create(&path).unwrap();
+    let mut latest = 0;
+    for kill in 0..20u32 {
+        let mut writer = Peer::start("peer_saves_until_killed", &path);
+        for _ in 0..=kill % 3 {
+            latest = writer.hear().unwrap().parse().unwrap();
+        }
+        for _ in 0..kill * 20_000 {
+            std::hint::spin_loop();
+        }
+        writer.child.kill().unwrap();
+        writer.child.wait().unwrap();
+
+        let before = fs::read(&path).unwrap();
+        let store = CheckpointStore::open_read_only(&path).unwrap();
+        let steps = store.all_steps().unwrap();
+        assert!(
+            *steps.last().unwrap() >= latest,
+            "{latest} was saved, {steps:?} are there"
+        );
+        for step in steps {
+            assert_eq!(store.read(step).unwrap().restore().unwrap(), state(step));
+        }
+        let report = store.verify().unwrap();
+        assert!(report.faults.is_empty(), "{:?}", report.faults);
+        drop(store);
+        assert!(
+            fs::read(&path).unwrap() == before,
+            "reading changed the file"
+        );
+    }
+    let store = CheckpointStore::open(&path).unwrap();
+    let step = store.latest_step().unwrap().unwrap() + 1;
+    store.save(step, &state(step), &SaveOptions::new()).unwrap();
+    let report = store.verify().unwrap();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    assert_eq!(report.unfinished_packs, 0);
+}
+
+/// A reader that opened a file left by a crash goes on when the next writer repairs it.
+#[test]
+fn a_reader_of_a_crashed_file_goes_on_beside_the_next_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    CheckpointStore::create(&path).unwrap();
+    let mut writer = Peer::start("peer_saves_until_killed", &path);
+    let saved: u64 = writer.hear().unwrap().parse().unwrap();
+    writer.child.kill().unwrap();
+    writer.child.wait().unwrap();
+    let reader = CheckpointStore::open_read_only(&path).unwrap();
+    let old = reader.read(saved).unwrap();
+    let store = CheckpointStore::open(&path).unwrap();
+    for step in 1000..1005 {
+        store.save(step, &state(step), &SaveOptions::new()).unwrap();
+        assert_eq!(reader.latest_step().unwrap(), Some(step));
+        assert_eq!(reader.read(step).unwrap().restore().unwrap(), state(step));
+    }
+    assert_eq!(old.restore().unwrap(), state(saved));
+}
