@@ -6,7 +6,6 @@ use milepost::{
     Checkpoint, CheckpointStore, Compression, Leaf, LeafKind, LeafSource, Region, SaveOptions,
     StoreOptions, Tree,
 };
-use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 /// Saves `tree` and reads it back whole, into another tree, leaf by leaf and through its regions.

@@ -6,7 +6,7 @@ use milepost::{DType, Key, Leaf, Tree};
 use proptest::prelude::*;
 
 /// Bytes that are every kind of value of every type: NaN payloads, infinities, subnormals, −0.
-pub fn odd_bytes(length: usize) -> Vec<u8> {
+pub(crate) fn odd_bytes(length: usize) -> Vec<u8> {
     const ODD: [u8; 24] = [
         0x01, 0x00, 0x80, 0xff, 0x7f, 0x80, 0x7f, 0xc0, 0x00, 0x00, 0x00, 0x80, 0x55, 0x01, 0xf8,
         0xff, 0x00, 0x00, 0xf0, 0x7f, 0x7e, 0xfe, 0x7c, 0xfc,
@@ -17,7 +17,7 @@ pub fn odd_bytes(length: usize) -> Vec<u8> {
 }
 
 /// A leaf of each element type as array and scalar-like shapes, and each other kind of leaf.
-pub fn zoo() -> Tree<Leaf<'static>> {
+pub(crate) fn zoo() -> Tree<Leaf<'static>> {
     let array = |dtype: DType, shape: &[usize]| {
         let length = shape.iter().product::<usize>() * dtype.size_bytes();
         let bytes = match dtype {
@@ -89,7 +89,7 @@ fn any_key() -> impl Strategy<Value = Key> {
 }
 
 /// A leaf of any kind; arrays of up to `max_elements` elements.
-pub fn any_leaf(max_elements: usize) -> impl Strategy<Value = Leaf<'static>> {
+pub(crate) fn any_leaf(max_elements: usize) -> impl Strategy<Value = Leaf<'static>> {
     let dtypes: Vec<DType> = DType::all().collect();
     let shape = prop_oneof![
         Just(vec![]),
@@ -121,7 +121,7 @@ pub fn any_leaf(max_elements: usize) -> impl Strategy<Value = Leaf<'static>> {
 }
 
 /// A tree of any shape with leaves of any kind.
-pub fn any_tree(max_elements: usize) -> impl Strategy<Value = Tree<Leaf<'static>>> {
+pub(crate) fn any_tree(max_elements: usize) -> impl Strategy<Value = Tree<Leaf<'static>>> {
     let node = prop_oneof![4 => any_leaf(max_elements).prop_map(Tree::Leaf), 1 => Just(Tree::None)];
     node.prop_recursive(4, 24, 6, |inner| {
         let children = prop::collection::vec(inner.clone(), 0..5);

@@ -1,0 +1,131 @@
+//! Damaged files: what is read is what was written, or an error; never a panic or other data.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use milepost::{CheckpointStore, Compression, ErrorKind, Result, SaveOptions, StoreOptions};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+fn make(path: &Path, compression: Compression) {
+    let options = StoreOptions::new().compression(compression);
+    let store = CheckpointStore::create_with(path, options).unwrap();
+    for step in [3, 4] {
+        let options = SaveOptions::new().metric("loss", 0.5);
+        store.save(step, &common::zoo(), &options).unwrap();
+    }
+}
+
+/// Reads everything. What can be read must be right.
+fn read_all(path: &Path) -> Result<()> {
+    let store = CheckpointStore::open_read_only(path)?;
+    for step in store.all_steps()? {
+        // A number that no step has may come from a damaged key; reading it must fail.
+        let restored = store.read(step)?.restore()?;
+        assert!(
+            [3, 4].contains(&step) && restored == common::zoo(),
+            "step {step} is other data"
+        );
+    }
+    let report = store.verify()?;
+    report.faults.into_iter().next().map_or(Ok(()), Err)
+}
+
+fn damage(seed: u64, tries: usize, change: impl Fn(&mut StdRng, &mut Vec<u8>)) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut noticed = 0;
+    for (name, compression) in [("raw", Compression::None), ("lz4", Compression::Lz4)] {
+        let path = folder.path().join(name);
+        make(&path, compression);
+        let whole = fs::read(&path).unwrap();
+        let mut rng = StdRng::seed_from_u64(seed);
+        let damaged = folder.path().join("damaged");
+        for _ in 0..tries {
+            let mut bytes = whole.clone();
+            change(&mut rng, &mut bytes);
+            fs::write(&damaged, &bytes).unwrap();
+            if let Err(error) = read_all(&damaged) {
+                noticed += 1;
+                assert!(!error.to_string().is_empty());
+            }
+            assert!(
+                fs::read(&damaged).unwrap() == bytes,
+                "reading changed the file"
+            );
+        }
+    }
+    assert!(
+        noticed > tries / 10,
+        "{noticed} of {tries} were noticed: most of the file is used"
+    );
+}
+
+#[test]
+fn flipped_bits_are_noticed_or_harmless() {
+    damage(1, 200, |rng, bytes| {
+        let at = rng.random_range(0..bytes.len());
+        bytes[at] ^= 1 << rng.random_range(0..8);
+    });
+}
+
+#[test]
+fn overwritten_and_cut_files_are_noticed_or_harmless() {
+    damage(2, 60, |rng, bytes| {
+        let from = rng.random_range(0..bytes.len());
+        let to = (from + rng.random_range(1..5000)).min(bytes.len());
+        bytes[from..to].fill(rng.random());
+    });
+    damage(3, 40, |rng, bytes| {
+        bytes.truncate(rng.random_range(1..bytes.len()));
+    });
+}
+
+/// A damaged chunk costs its leaf; the rest of the step and the other steps are read.
+#[test]
+fn a_damaged_chunk_is_named_and_the_rest_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let leaf = |fill: u8| milepost::Leaf::from_vec(vec![fill; 200_000], [200_000]).unwrap();
+    let tree = |fill| {
+        milepost::Tree::map(
+            [("a", leaf(fill)), ("b", leaf(fill + 1))]
+                .map(|(name, leaf)| (name, milepost::Tree::Leaf(leaf))),
+        )
+    };
+    let store = CheckpointStore::create(&path).unwrap();
+    store.save(1, &tree(0x11), &SaveOptions::new()).unwrap();
+    store.save(2, &tree(0x44), &SaveOptions::new()).unwrap();
+    drop(store);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes
+        .windows(1000)
+        .position(|window| window.iter().all(|b| *b == 0x45))
+        .unwrap();
+    bytes[at + 500] = 0;
+    fs::write(&path, &bytes).unwrap();
+
+    let store = CheckpointStore::open_read_only(&path).unwrap();
+    let error = store.read(2).unwrap().restore().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(
+        error.step() == Some(2) && error.chunk().is_some(),
+        "{error}"
+    );
+    assert_eq!(error.path().unwrap().to_string(), "b");
+    assert!(
+        error.to_string().contains("restore another step"),
+        "{error}"
+    );
+    let whole = store
+        .read(2)
+        .unwrap()
+        .read_leaf(&"a".parse().unwrap())
+        .unwrap();
+    assert_eq!(whole, leaf(0x44));
+    assert_eq!(store.read(1).unwrap().restore().unwrap(), tree(0x11));
+    let report = store.verify().unwrap();
+    assert_eq!(report.faults.len(), 1);
+    assert_eq!(report.faults[0].step(), Some(2));
+}
