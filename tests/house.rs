@@ -36,6 +36,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("comfy_table", &["bin"]),
     ("indicatif", &["bin"]),
     ("jiff", &["bin"]),
+    ("tempfile", &["db"]),
 ];
 
 /// Lines of the longest source file. It may only go down.

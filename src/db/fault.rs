@@ -60,9 +60,20 @@ fn convert(error: redb::Error) -> Error {
 
 /// Whether redb wants to repair the file before it is read.
 pub(super) fn is_unclean(error: &Error) -> bool {
-    let source = std::error::Error::source(error);
-    let redb_error = source.and_then(|source| source.downcast_ref::<redb::Error>());
-    matches!(redb_error, Some(redb::Error::RepairAborted))
+    matches!(redb_error(error), Some(redb::Error::RepairAborted))
+}
+
+/// Whether an earlier error closed the database.
+pub(super) fn is_closed(error: &Error) -> bool {
+    use redb::Error::{DatabaseClosed, LockPoisoned, PreviousIo};
+    matches!(
+        redb_error(error),
+        Some(PreviousIo | DatabaseClosed | LockPoisoned(_))
+    )
+}
+
+fn redb_error(error: &Error) -> Option<&redb::Error> {
+    std::error::Error::source(error).and_then(|source| source.downcast_ref())
 }
 
 fn damaged(message: &str) -> Error {

@@ -10,6 +10,7 @@
 
 mod create;
 mod fault;
+mod handle;
 mod read;
 mod tables;
 mod unclean;
@@ -17,40 +18,28 @@ mod write;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-
-use redb::ReadableDatabase;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::FORMAT_VERSION;
-use fault::contain;
+use fault::contain_drop;
+use handle::{Handle, WRITER_CACHE_BYTES};
 
 pub(crate) use read::{Pack, ReadTx};
 pub(crate) use write::WriteTx;
-
-/// redb's cache for a writer. A transaction may dirty half of it before pages are written twice;
-/// a larger one makes reading and writing slower, not faster.
-const WRITER_CACHE_BYTES: usize = 64 << 20;
-
-/// redb's cache for a reader. Payload is read once, and into memory that is still in the cores'
-/// caches if there is little of it.
-const READER_CACHE_BYTES: usize = 1 << 20;
 
 /// The most payload that one transaction should write: what leaves room for the tables in the
 /// half of the cache that a transaction can dirty without writing pages twice.
 pub(crate) const WAVE_BYTES: usize = WRITER_CACHE_BYTES / 2 - (4 << 20);
 
 /// An open database file.
+///
+/// After an error of the file system redb refuses to go on; the next call then opens the file
+/// again, so that a store works as soon as the cause is gone.
 pub(crate) struct Database {
-    handle: Handle,
-    /// A writer's own reader, whose small cache makes reading payload faster; opened when needed.
-    payload_reader: OnceLock<redb::ReadOnlyDatabase>,
+    handle: RwLock<Arc<Handle>>,
     path: PathBuf,
-}
-
-enum Handle {
-    Writer(redb::Database),
-    Reader(redb::ReadOnlyDatabase),
+    store_id: [u8; 16],
 }
 
 impl Database {
@@ -63,34 +52,23 @@ impl Database {
     /// Opens an existing store file for writing.
     pub(crate) fn open_writer(path: &Path) -> Result<Self> {
         // Opening for writing marks the file at once, so first see whether it is ours.
-        drop(Self::open_reader(path)?);
-        let open = || builder(WRITER_CACHE_BYTES).open(path);
-        let database = contain(open).map_err(|error| writer_advice(error).in_file(path))?;
-        Ok(Self::new(Handle::Writer(database), path))
+        let store_id = check_format(path).map_err(|error| error.in_file(path))?.1;
+        let handle = Handle::open_writer(path).map_err(|error| error.in_file(path))?;
+        Ok(Self::new(handle, path, store_id))
     }
 
     /// Opens an existing store file for reading, beside a writer too; the file is not changed,
     /// also not if a crash left it unclean.
     pub(crate) fn open_reader(path: &Path) -> Result<Self> {
-        check_file(path).map_err(|error| error.in_file(path))?;
-        let open = || builder(READER_CACHE_BYTES).open_read_only(path);
-        let database = match contain(open) {
-            Err(error) if fault::is_unclean(&error) => unclean::open(path, READER_CACHE_BYTES),
-            result => result,
-        };
-        let database = database.map_err(|error| error.in_file(path))?;
-        let database = Self::new(Handle::Reader(database), path);
-        database
-            .check_format()
-            .map_err(|error| error.in_file(path))?;
-        Ok(database)
+        let (handle, store_id) = check_format(path).map_err(|error| error.in_file(path))?;
+        Ok(Self::new(handle, path, store_id))
     }
 
-    fn new(handle: Handle, path: &Path) -> Self {
+    fn new(handle: Handle, path: &Path, store_id: [u8; 16]) -> Self {
         Self {
-            handle,
-            payload_reader: OnceLock::new(),
+            handle: RwLock::new(Arc::new(handle)),
             path: path.to_owned(),
+            store_id,
         }
     }
 
@@ -101,73 +79,89 @@ impl Database {
 
     /// Begins to read the latest commit.
     pub(crate) fn read(&self) -> Result<ReadTx> {
-        let begin = || match &self.handle {
-            Handle::Writer(database) => database.begin_read(),
-            Handle::Reader(database) => database.begin_read(),
-        };
-        contain(begin)
-            .and_then(ReadTx::new)
-            .map_err(|error| error.in_file(&self.path))
+        self.with_handle(|handle| handle.read())
     }
 
     /// Begins to read the latest commit, payload above all.
     pub(crate) fn read_payload(&self) -> Result<ReadTx> {
-        let own = self.read()?;
-        if matches!(self.handle, Handle::Reader(_)) {
-            return Ok(own);
-        }
-        if self.payload_reader.get().is_none()
-            && let Ok(reader) = contain(|| builder(READER_CACHE_BYTES).open_read_only(&self.path))
-        {
-            // Of two threads that come here at once one reader is dropped again.
-            let _ = self.payload_reader.set(reader);
-        }
-        let Some(reader) = self.payload_reader.get() else {
-            return Ok(own);
-        };
-        let tx = contain(|| reader.begin_read()).and_then(ReadTx::new)?;
-        // The file may have been moved away, and another one put in its place.
-        Ok(if tx.store_id()? == own.store_id()? {
-            tx
-        } else {
-            own
-        })
+        self.with_handle(|handle| handle.read_payload(&self.path))
     }
 
     /// Begins to write; waits for a write transaction of another thread.
     pub(crate) fn write(&self) -> Result<WriteTx<'_>> {
-        let Handle::Writer(database) = &self.handle else {
-            return Err(
-                Error::new(ErrorKind::ReadOnly, "the store is open for reading only")
-                    .advise("open it for writing")
-                    .in_file(&self.path),
-            );
-        };
-        WriteTx::begin(database, &self.path)
+        self.with_handle(|handle| WriteTx::begin(Arc::clone(handle), &self.path))
     }
 
-    fn check_format(&self) -> Result<()> {
-        let tables = self.read()?;
-        match tables.format_version()? {
-            Some(version) if version > FORMAT_VERSION => Err(Error::new(
-                ErrorKind::UnsupportedVersion,
-                format!(
-                    "the store has format {version}, this milepost reads up to {FORMAT_VERSION}"
-                ),
-            )
-            .advise("use a newer milepost; the file was not changed")),
-            Some(_) => Ok(()),
-            None => Err(not_a_store("it has no milepost format version")),
+    /// Runs `operation` on the open database, and once more on a newly opened one if an earlier
+    /// error has closed it.
+    fn with_handle<T>(&self, operation: impl Fn(&Arc<Handle>) -> Result<T>) -> Result<T> {
+        let handle = Arc::clone(&self.handle.read().unwrap_or_else(PoisonError::into_inner));
+        let result = match operation(&handle) {
+            Err(error) if fault::is_closed(&error) => {
+                self.reopen(handle).and_then(|handle| operation(&handle))
+            }
+            result => result,
+        };
+        result.map_err(|error| error.in_file(&self.path))
+    }
+
+    /// Opens the file again in place of `failed`.
+    fn reopen(&self, failed: Arc<Handle>) -> Result<Arc<Handle>> {
+        let mut current = self.handle.write().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&current, &failed) {
+            // Another thread was faster.
+            return Ok(Arc::clone(&current));
         }
+        tracing::warn!(file = %self.path.display(), "opening the store again after an error");
+        let writes = !matches!(*failed, Handle::Reader(_));
+        // The old database holds the lock of the writer until it is gone.
+        *current = Arc::new(Handle::Closed);
+        contain_drop(failed);
+        let (reader, store_id) = check_format(&self.path)?;
+        if store_id != self.store_id {
+            return Err(
+                Error::new(ErrorKind::Io, "another store is at the path of this one")
+                    .advise("bring the file back, or open the store anew"),
+            );
+        }
+        let handle = if writes {
+            Handle::open_writer(&self.path)?
+        } else {
+            reader
+        };
+        *current = Arc::new(handle);
+        Ok(Arc::clone(&current))
     }
 }
 
-/// The settings that all opens share.
-fn builder(cache_bytes: usize) -> redb::Builder {
-    let mut builder = redb::Builder::new();
-    builder.set_cache_size(cache_bytes);
-    builder.set_concurrency_mode(redb::ConcurrencyMode::SingleWriter);
-    builder
+impl Drop for Database {
+    fn drop(&mut self) {
+        let handle = self
+            .handle
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        contain_drop(std::mem::replace(handle, Arc::new(Handle::Closed)));
+    }
+}
+
+/// Opens a file for reading and checks that it is a store that we can read.
+fn check_format(path: &Path) -> Result<(Handle, [u8; 16])> {
+    check_file(path)?;
+    let handle = Handle::open_reader(path)?;
+    let tables = handle.read()?;
+    match tables.format_version()? {
+        Some(version) if version > FORMAT_VERSION => Err(Error::new(
+            ErrorKind::UnsupportedVersion,
+            format!("the store has format {version}, this milepost reads up to {FORMAT_VERSION}"),
+        )
+        .advise("use a newer milepost; the file was not changed")),
+        Some(_) => {
+            let store_id = tables.store_id()?;
+            drop(tables);
+            Ok((handle, store_id))
+        }
+        None => Err(not_a_store("it has no milepost format version")),
+    }
 }
 
 /// Refuses what can't be a store file, by name.
@@ -196,11 +190,4 @@ fn not_a_store(why: &str) -> Error {
         format!("this is not a milepost store: {why}"),
     )
     .advise("check the path; the file was not changed")
-}
-
-fn writer_advice(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::ReadOnly => error.advise("open it for reading only, or change its permissions"),
-        _ => error,
-    }
 }

@@ -14,7 +14,8 @@ use std::path::Path;
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
-use super::{builder, fault};
+use super::fault;
+use super::handle::builder;
 use crate::error::{Error, Result};
 
 /// The byte that a writer holds while the mark only says that it is there.

@@ -1,27 +1,30 @@
 //! Writing: one transaction, whole or absent. Dropped without a commit it leaves no trace.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use redb::{ReadableTable, WriteTransaction};
 
 use super::fault::{contain, contain_drop};
+use super::handle::Handle;
 use super::tables::{LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, STEPS, STRUCTURES};
 use crate::error::{Error, Result};
 use crate::record::{PackRange, encode_mark};
 
 /// A write transaction.
 pub(crate) struct WriteTx<'d> {
-    database: &'d redb::Database,
+    handle: Arc<Handle>,
     tx: Option<WriteTransaction>,
     path: &'d Path,
 }
 
 impl<'d> WriteTx<'d> {
-    pub(super) fn begin(database: &'d redb::Database, path: &'d Path) -> Result<Self> {
-        let mut tx = contain(|| database.begin_write()).map_err(|error| error.in_file(path))?;
+    pub(super) fn begin(handle: Arc<Handle>, path: &'d Path) -> Result<Self> {
+        let database = handle.writer()?;
+        let mut tx = contain(|| database.begin_write())?;
         tx.set_quick_repair(true);
         Ok(Self {
-            database,
+            handle,
             tx: Some(tx),
             path,
         })
@@ -147,18 +150,19 @@ impl<'d> WriteTx<'d> {
 
     /// Commits what was written so far and begins the next transaction.
     pub(crate) fn commit_wave(&mut self) -> Result<()> {
+        let handle = Arc::clone(&self.handle);
         let ended = Self {
-            database: self.database,
+            handle: Arc::clone(&handle),
             tx: None,
             path: self.path,
         };
         std::mem::replace(self, ended).commit()?;
-        *self = Self::begin(self.database, self.path)?;
+        *self = Self::begin(handle, self.path).map_err(|error| error.in_file(self.path))?;
         Ok(())
     }
 
     /// Commits: durable when this returns. After an error nothing of the transaction is visible,
-    /// or, if the error came late, all of it; the store has to be opened again.
+    /// or, if the error came late, all of it.
     pub(crate) fn commit(mut self) -> Result<()> {
         let Some(tx) = self.tx.take() else {
             return Ok(());

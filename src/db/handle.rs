@@ -1,0 +1,110 @@
+//! redb's database objects: opening them, and what they can be asked for.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use redb::ReadableDatabase;
+
+use super::fault::{self, contain};
+use super::read::ReadTx;
+use super::unclean;
+use crate::error::{Error, ErrorKind, Result};
+
+/// redb's cache for a writer. A transaction may dirty half of it before pages are written twice;
+/// a larger one makes reading and writing slower, not faster.
+pub(super) const WRITER_CACHE_BYTES: usize = 64 << 20;
+
+/// redb's cache for a reader. Payload is read once, and into memory that is still in the cores'
+/// caches if there is little of it.
+const READER_CACHE_BYTES: usize = 1 << 20;
+
+pub(super) enum Handle {
+    Writer {
+        database: redb::Database,
+        /// A reader of our own, whose small cache makes reading payload faster; opened when it is
+        /// needed.
+        payload_reader: OnceLock<redb::ReadOnlyDatabase>,
+    },
+    Reader(redb::ReadOnlyDatabase),
+    /// An error closed the database, and it could not be opened again yet.
+    Closed,
+}
+
+impl Handle {
+    pub(super) fn open_writer(path: &Path) -> Result<Self> {
+        let database = contain(|| builder(WRITER_CACHE_BYTES).open(path))?;
+        Ok(Self::Writer {
+            database,
+            payload_reader: OnceLock::new(),
+        })
+    }
+
+    /// Opens a file for reading that a crash may have left unclean.
+    pub(super) fn open_reader(path: &Path) -> Result<Self> {
+        let database = match contain(|| builder(READER_CACHE_BYTES).open_read_only(path)) {
+            Err(error) if fault::is_unclean(&error) => unclean::open(path, READER_CACHE_BYTES),
+            result => result,
+        };
+        Ok(Self::Reader(database?))
+    }
+
+    /// The writer, or why there is none.
+    pub(super) fn writer(&self) -> Result<&redb::Database> {
+        match self {
+            Self::Writer { database, .. } => Ok(database),
+            Self::Reader(_) => Err(Error::new(
+                ErrorKind::ReadOnly,
+                "the store is open for reading only",
+            )
+            .advise("open it for writing")),
+            Self::Closed => Err(closed()),
+        }
+    }
+
+    pub(super) fn read(&self) -> Result<ReadTx> {
+        let tx = match self {
+            Self::Writer { database, .. } => contain(|| database.begin_read()),
+            Self::Reader(database) => contain(|| database.begin_read()),
+            Self::Closed => Err(closed()),
+        };
+        tx.and_then(ReadTx::new)
+    }
+
+    /// Begins to read payload: through a reader with a small cache, if there can be one.
+    pub(super) fn read_payload(&self, path: &Path) -> Result<ReadTx> {
+        let own = self.read()?;
+        let Self::Writer { payload_reader, .. } = self else {
+            return Ok(own);
+        };
+        if payload_reader.get().is_none()
+            && let Ok(reader) = contain(|| builder(READER_CACHE_BYTES).open_read_only(path))
+        {
+            // Of two threads that come here at once one reader is dropped again.
+            let _ = payload_reader.set(reader);
+        }
+        let Some(reader) = payload_reader.get() else {
+            return Ok(own);
+        };
+        let tx = contain(|| reader.begin_read()).and_then(ReadTx::new)?;
+        // The file may have been moved away, and another one put in its place.
+        Ok(if tx.store_id()? == own.store_id()? {
+            tx
+        } else {
+            own
+        })
+    }
+}
+
+/// The settings that all opens share.
+pub(super) fn builder(cache_bytes: usize) -> redb::Builder {
+    let mut builder = redb::Builder::new();
+    builder.set_cache_size(cache_bytes);
+    builder.set_concurrency_mode(redb::ConcurrencyMode::SingleWriter);
+    builder
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Io, "an earlier error closed the store")
+        .advise("see whether the file is still there, and open the store again")
+        .with_source(redb::Error::PreviousIo)
+}
