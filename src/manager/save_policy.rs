@@ -163,6 +163,7 @@ impl SavePolicy for AnyOf {
 mod tests {
     use super::super::keep_policy::tests::{at, info};
     use super::*;
+    use proptest::prelude::*;
 
     /// The steps of 1..=10 that are saved, one second apart, each saved step becoming the latest.
     fn saved(policy: &dyn SavePolicy) -> Vec<u64> {
@@ -200,6 +201,12 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_shows_what_it_is() {
+        let policy = FirstCall.or(Predicate::new(|step, _: &SaveContext<'_>| step == 7));
+        assert_eq!(format!("{policy:?}"), "AnyOf([FirstCall, Predicate])");
+    }
+
+    #[test]
     fn an_interval_of_no_steps_is_refused() {
         assert!(
             EveryNSteps::new(0)
@@ -214,5 +221,30 @@ mod tests {
         let latest = info(100);
         let context = SaveContext::new(Some(&latest), at(10));
         assert!(Every(Duration::from_secs(3)).should_save(101, &context));
+    }
+
+    fn policies() -> Vec<Box<dyn SavePolicy>> {
+        vec![
+            Box::new(FirstCall),
+            Box::new(EveryNSteps::new(3).unwrap()),
+            Box::new(Every(Duration::from_secs(10))),
+            Box::new(OnSteps::new([2, 11])),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn any_of_saves_what_any_saves(
+            step in 0u64..20,
+            latest in prop::option::of(0u64..20),
+            now in 0u64..40,
+        ) {
+            let latest = latest.map(info);
+            let context = SaveContext::new(latest.as_ref(), at(now));
+            for (a, b) in policies().into_iter().zip(policies().into_iter().skip(1)) {
+                let either = a.should_save(step, &context) || b.should_save(step, &context);
+                prop_assert_eq!(AnyOf::new([a, b]).should_save(step, &context), either);
+            }
+        }
     }
 }

@@ -74,6 +74,42 @@ fn each_policy_keeps_its_steps() {
 }
 
 #[test]
+fn after_each_save_the_newest_stays_and_what_the_policy_keeps() {
+    let six = || (1..=6).map(info);
+    let multiples = EveryNSteps::new(2).unwrap();
+    assert_eq!(
+        history(&LatestN(2), six())[..4],
+        [vec![1], vec![1, 2], vec![2, 3], vec![3, 4]]
+    );
+    assert_eq!(
+        history(&multiples, six())[..4],
+        [vec![1], vec![2], vec![2, 3], vec![2, 4]]
+    );
+    assert_eq!(
+        history(&OnSteps::new([2]), six())[..4],
+        [vec![1], vec![2], vec![2, 3], vec![2, 4]]
+    );
+    assert_eq!(
+        history(
+            &LatestDuration(Duration::from_secs(2)),
+            [1, 2, 4, 9].map(info)
+        ),
+        [vec![1], vec![1, 2], vec![2, 4], vec![9]]
+    );
+    assert_eq!(
+        history(&LatestN(2).or(multiples), six()),
+        [
+            vec![1],
+            vec![1, 2],
+            vec![2, 3],
+            vec![2, 3, 4],
+            vec![2, 4, 5],
+            vec![2, 4, 5, 6]
+        ]
+    );
+}
+
+#[test]
 fn the_best_stay_and_the_newest_too_however_bad() {
     let saved = [(1, 0.5), (2, 0.9), (3, 0.1), (4, 0.9), (5, 0.2)];
     let steps = || {
