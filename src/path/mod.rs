@@ -5,8 +5,9 @@
 //! ([`encode`](self)). `1`, `"1"` and `[1]` are three keys; `"a.b"`, `"a/b"` and `a/b` three
 //! paths.
 
+mod display;
 mod encode;
-mod text;
+mod parse;
 
 use crate::error::{Error, Result};
 use crate::limits::{MAX_KEY_NAME_BYTES, MAX_PATH_BYTES, MAX_TREE_DEPTH};
