@@ -4,13 +4,20 @@
 //! `02` and a `u64` in big-endian; `03` and the UTF-8 of a name, in which a zero byte is written
 //! as `00 FF`, ended by `00`. So:
 //!
-//! * the encoding of a path is a prefix of the encodings of its descendants;
-//! * order is kept: tags and integers compare as they should, and where one name ends, its `00`
-//!   is followed by nothing or a tag (at most `03`), which is below both any other byte of a
-//!   longer name and its `00 FF`.
+//! * order is kept. Tags order as the kinds of keys do, and the integers behind them as numbers.
+//!   Two names that differ within their length differ first in a byte of their UTF-8, whose order
+//!   is that of strings; a zero byte in one of them begins `00 FF` and so is still the lowest
+//!   byte there is. Where one name ends and the other goes on, the `00` that ends the shorter
+//!   meets either a byte of the longer, which is at least `01`, or its `00 FF`; behind the ending
+//!   `00` is nothing or a tag, at most `03`, which is below `FF`;
+//! * the encoding of a path is a proper prefix of those of its descendants, where a tag follows
+//!   it. It may also be a prefix of that of a path which is no descendant: `a` is `03 61 00`,
+//!   and the name `a` with a zero byte behind it `03 61 00 FF 00`. So a subtree is the range from
+//!   its path, included, to its path and a byte `04`, excluded; comparing prefixes is not enough.
 
 use super::{Key, KeyPath};
 use crate::error::{Error, Result};
+use crate::limits::MAX_PATH_BYTES;
 
 const INT: u8 = 1;
 const INDEX: u8 = 2;
@@ -59,8 +66,15 @@ impl KeyPath {
     /// The path that encodes to `bytes`.
     ///
     /// # Errors
-    /// `Damaged` if no path does.
+    /// `Damaged` if no path within the limits does.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        // First of all, so that a false length costs no memory.
+        if bytes.len() > MAX_PATH_BYTES {
+            return Err(damaged(format!(
+                "it has {} bytes, at most {MAX_PATH_BYTES} can be stored",
+                bytes.len()
+            )));
+        }
         let mut path = Self::root();
         let mut rest = bytes;
         while let Some((tag, after)) = rest.split_first() {
@@ -126,6 +140,8 @@ fn damaged(message: impl Into<String>) -> Error {
 mod tests {
     use super::super::tests::any_path;
     use super::*;
+    use crate::error::ErrorKind;
+    use crate::limits::{MAX_KEY_NAME_BYTES, MAX_TREE_DEPTH};
     use proptest::prelude::*;
 
     proptest! {
@@ -137,17 +153,40 @@ mod tests {
         }
 
         #[test]
-        fn bytes_order_as_paths_do(a in any_path(), b in any_path()) {
-            prop_assert_eq!(a.encode().cmp(&b.encode()), a.cmp(&b));
-            prop_assert_eq!(b.encode().starts_with(&a.encode()), b.starts_with(&a));
+        fn bytes_order_as_paths_do(
+            parent in any_path(), a in any_path(), b in any_path(),
+            start in "[a\0]{0,2}", end in "[\0\u{1}a\u{ff}]{0,2}",
+        ) {
+            let below = |top: &KeyPath, path: &KeyPath| -> KeyPath {
+                top.keys().iter().chain(path.keys()).cloned().collect()
+            };
+            // Strangers, relatives, and names of which one begins with the other.
+            let (short, long) = (parent.child(start.clone()), parent.child(start + &end));
+            for (a, b) in [
+                (a.clone(), b.clone()),
+                (below(&parent, &a), below(&parent, &b)),
+                (below(&short, &a), below(&long, &b)),
+            ] {
+                let (left, right) = (a.encode(), b.encode());
+                prop_assert_eq!(left.cmp(&right), a.cmp(&b));
+                let subtree = left.clone()..[&left[..], &[NAME + 1]].concat();
+                prop_assert_eq!(subtree.contains(&right), b.starts_with(&a));
+                if b.starts_with(&a) {
+                    prop_assert!(right.starts_with(&left));
+                }
+            }
+            let child = below(&parent, &a).encode();
+            prop_assert!(child.starts_with(&parent.encode()));
+            prop_assert_eq!(child.len() > parent.encode().len(), !a.is_empty());
         }
 
         #[test]
         fn accepted_bytes_are_the_only_ones_of_their_path(
             bytes in prop::collection::vec(prop_oneof![0u8..5, Just(0xff), any::<u8>()], 0..24),
         ) {
-            if let Ok(path) = KeyPath::decode(&bytes) {
-                prop_assert_eq!(path.encode(), bytes);
+            match KeyPath::decode(&bytes) {
+                Ok(path) => prop_assert_eq!(path.encode(), bytes),
+                Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Damaged),
             }
         }
     }
@@ -161,5 +200,41 @@ mod tests {
             &[2, 0, 0, 0, 0, 0, 0, 1, 2],
         ];
         assert_eq!(path.encode(), expected.concat());
+    }
+    /// The bytes of `a` begin those of the name `a\0` too, which is its sibling: only the range
+    /// tells it from a child.
+    #[test]
+    fn a_subtree_is_a_range_and_not_a_prefix() {
+        let top = KeyPath::from([Key::from("a")]);
+        let sibling = KeyPath::from([Key::from("a\0")]).encode();
+        assert!(sibling.starts_with(&top.encode()));
+        let subtree = top.encode()..[&top.encode()[..], &[NAME + 1]].concat();
+        assert!(!subtree.contains(&sibling));
+        assert!(subtree.contains(&top.child("\u{10ffff}").encode()));
+    }
+
+    #[test]
+    fn damage_is_told_by_what_is_wrong() {
+        let long_name = [&[NAME][..], &vec![b'x'; MAX_KEY_NAME_BYTES + 1], &[0]].concat();
+        let deep = [INT, 0, 0, 0, 0, 0, 0, 0, 0].repeat(MAX_TREE_DEPTH + 1);
+        for (bytes, says) in [
+            (vec![0], "0x00 is no kind of key"),
+            (vec![4], "0x04 is no kind of key"),
+            (
+                vec![INT, 0x80, 0, 0, 0, 0, 0, 0],
+                "an integer key is cut short",
+            ),
+            (vec![INDEX], "an integer key is cut short"),
+            (vec![NAME, b'a'], "a name is cut short"),
+            (vec![NAME, 0, 0xff], "a name is cut short"),
+            (vec![NAME, 0xc3, 0], "a name is not UTF-8"),
+            (long_name, "4097 bytes, at most 4096"),
+            (deep, "129 keys, at most 128"),
+            (vec![NAME; MAX_PATH_BYTES + 1], "32769 bytes, at most 32768"),
+        ] {
+            let error = KeyPath::decode(&bytes).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Damaged);
+            assert!(error.to_string().contains(says), "{error}");
+        }
     }
 }

@@ -5,8 +5,9 @@
 //! ([`encode`](self)). `1`, `"1"` and `[1]` are three keys; `"a.b"`, `"a/b"` and `a/b` three
 //! paths.
 
+mod display;
 mod encode;
-mod text;
+mod parse;
 
 use crate::error::{Error, Result};
 use crate::limits::{MAX_KEY_NAME_BYTES, MAX_PATH_BYTES, MAX_TREE_DEPTH};
@@ -68,8 +69,13 @@ impl KeyPath {
         self.0.len()
     }
 
-    /// Whether this is the path of the root.
+    /// Whether there are no keys: the same as [`KeyPath::is_root`].
     pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this is the path of the root.
+    pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -89,6 +95,12 @@ impl KeyPath {
     /// Goes up to the parent and returns the key that led here; `None` at the root.
     pub fn pop(&mut self) -> Option<Key> {
         self.0.pop()
+    }
+
+    /// The path of the parent of this node; `None` at the root.
+    pub fn parent(&self) -> Option<Self> {
+        let (_, parent) = self.0.split_last()?;
+        Some(Self(parent.to_vec()))
     }
 
     /// Whether this node is `ancestor` or lies below it.
@@ -149,6 +161,9 @@ pub(crate) mod tests {
         let name = prop_oneof![
             "[a-c./\\[\\]\"\0\u{1}]{0,4}",
             any::<String>(),
+            // `any::<String>()` has no control characters.
+            prop::collection::vec(any::<char>(), 0..4).prop_map(String::from_iter),
+            "[\\x00-\\x1f\\x7f-\\xa0\u{200b}-\u{206f}]{1,3}",
             "[a-z_][a-z0-9_.-]{0,8}",
         ];
         prop_oneof![
@@ -162,6 +177,50 @@ pub(crate) mod tests {
 
     pub(crate) fn any_path() -> impl Strategy<Value = KeyPath> {
         prop::collection::vec(any_key(), 0..5).prop_map(KeyPath)
+    }
+
+    #[test]
+    fn keys_order_by_kind_and_paths_by_key() {
+        let key = |key: Key| KeyPath::from([key]);
+        let ascending = [
+            KeyPath::root(),
+            key(Key::Int(i64::MIN)),
+            key(Key::Int(-1)),
+            key(Key::Int(2)),
+            key(Key::Int(2)).child("z"),
+            key(Key::Int(10)),
+            key(Key::Index(0)),
+            key(Key::Index(usize::MAX)),
+            key(Key::from("")),
+            key(Key::from("a")),
+            key(Key::from("a")).child(Key::Int(0)),
+            key(Key::from("a\0")),
+            key(Key::from("a\u{1}")),
+            key(Key::from("aa")),
+            key(Key::from("\u{ffff}")),
+            key(Key::from("\u{10000}")),
+        ];
+        assert!(ascending.is_sorted_by(|a, b| a < b));
+        assert!(ascending.is_sorted_by(|a, b| a.encode() < b.encode()));
+    }
+
+    #[test]
+    fn parents_and_children_are_each_other_s() {
+        let layer = KeyPath::root().child("layers").child(Key::Index(0));
+        let weights = layer.child("w");
+        assert_eq!(weights.parent().as_ref(), Some(&layer));
+        assert!(weights.starts_with(&layer) && !layer.starts_with(&weights));
+        assert!(
+            !KeyPath::root()
+                .child("layers2")
+                .starts_with(&KeyPath::root().child("layers"))
+        );
+        assert_eq!(KeyPath::root().parent(), None);
+        let mut path = weights.clone();
+        assert_eq!(path.pop(), Some(Key::from("w")));
+        assert_eq!(path, layer);
+        assert!(KeyPath::root().is_root() && !layer.is_root());
+        assert_eq!(KeyPath::root().pop(), None);
     }
 
     #[test]
