@@ -5,7 +5,11 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use milepost::{CheckpointStore, Compression, ErrorKind, Result, SaveOptions, StoreOptions};
+use milepost::keep_policy::LatestN;
+use milepost::{
+    CheckpointManager, CheckpointStore, Compression, ErrorKind, ManagerOptions, Result,
+    SaveOptions, StoreOptions,
+};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -128,4 +132,52 @@ fn a_damaged_chunk_is_named_and_the_rest_is_read() {
     let report = store.verify().unwrap();
     assert_eq!(report.faults.len(), 1);
     assert_eq!(report.faults[0].step(), Some(2));
+}
+
+/// Retention looks at the records of all steps; a damaged one once kept every later step from
+/// being saved.
+#[test]
+fn a_damaged_step_record_does_not_stop_the_saving() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let manager = || {
+        let options = ManagerOptions::new().keep(LatestN(2));
+        CheckpointManager::open(&path, options).unwrap()
+    };
+    let state = milepost::Tree::Leaf(milepost::Leaf::scalar(1u8));
+    let metric = |value| SaveOptions::new().metric("loss", value);
+    let first = manager();
+    first.save_with(1, &state, &metric(0.123_456_789)).unwrap();
+    first.save_with(2, &state, &metric(0.5)).unwrap();
+    drop(first);
+    let pattern = 0.123_456_789f64.to_le_bytes();
+    let mut bytes = fs::read(&path).unwrap();
+    let places: Vec<_> = (0..bytes.len() - 8)
+        .filter(|at| bytes[*at..*at + 8] == pattern)
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at] ^= 1;
+    }
+    fs::write(&path, &bytes).unwrap();
+
+    let manager = manager();
+    assert_eq!(manager.step_info(1).unwrap_err().kind(), ErrorKind::Damaged);
+    for step in 3..6 {
+        assert!(
+            manager
+                .save_with(step, &state, &metric(0.5))
+                .unwrap()
+                .is_saved()
+        );
+    }
+    assert_eq!(manager.all_steps().unwrap(), [1, 4, 5]);
+    let report = manager.store().verify().unwrap();
+    assert!(
+        report
+            .faults
+            .iter()
+            .all(|fault| fault.step().is_none_or(|step| step == 1))
+    );
+    assert!(!report.faults.is_empty());
 }

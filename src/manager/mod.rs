@@ -7,7 +7,7 @@ pub mod save_policy;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::store::{
     Admission, CheckpointStore, Existing, SaveOptions, SaveReport, StepInfo, StepReader,
 };
@@ -181,10 +181,10 @@ impl CheckpointManager {
             return Ok(None);
         }
         let latest = match self.store.latest_step()? {
-            Some(latest) => Some(self.store.step_info(latest)?),
+            Some(latest) => Some((latest, self.info_for_policy(latest)?)),
             None => None,
         };
-        if let Some(latest) = latest.as_ref().map(|info| info.step) {
+        if let Some(latest) = latest.as_ref().map(|(step, _)| *step) {
             if options.existing == Existing::Refuse && self.store.contains(step)? {
                 return Ok(Some(SkipReason::AlreadySaved));
             }
@@ -192,13 +192,27 @@ impl CheckpointManager {
                 return Ok(Some(SkipReason::NotNewer { latest }));
             }
         }
-        let context = SaveContext::new(latest.as_ref(), SystemTime::now());
+        let latest = latest.as_ref().and_then(|(_, info)| info.as_ref());
+        let context = SaveContext::new(latest, SystemTime::now());
         let wanted = self.options.save.should_save(step, &context);
         Ok(if wanted {
             None
         } else {
             Some(SkipReason::OffPolicy)
         })
+    }
+
+    /// What is known of the latest step; `None` if its record is damaged, which must not keep the
+    /// next one from being saved.
+    fn info_for_policy(&self, latest: u64) -> Result<Option<StepInfo>> {
+        match self.store.step_info(latest) {
+            Ok(info) => Ok(Some(info)),
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                tracing::warn!(step = latest, %error, "the latest step is damaged");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Restores `step` in the structure in which it was saved.

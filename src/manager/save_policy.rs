@@ -11,7 +11,7 @@ use crate::store::StepInfo;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct SaveContext<'a> {
-    /// The latest saved step.
+    /// The latest saved step; `None` if nothing is saved, or if its record is damaged.
     pub latest: Option<&'a StepInfo>,
     /// The time now, by the clock of this machine.
     pub now: SystemTime,
@@ -38,6 +38,12 @@ pub trait SavePolicy: fmt::Debug + Send + Sync {
         Self: Sized + 'static,
     {
         AnyOf(vec![Box::new(self), Box::new(other)])
+    }
+}
+
+impl<P: SavePolicy + ?Sized> SavePolicy for Box<P> {
+    fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool {
+        (**self).should_save(step, context)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::packer::Leaves;
 use super::step_info::to_unix_ns;
-use super::{CheckpointStore, Existing, SaveOptions, StepInfo, Writer, step_infos, step_record};
+use super::{CheckpointStore, Existing, SaveOptions, StepInfo, Writer, step_record};
 use crate::db::WriteTx;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{StepRecord, encode_structure};
@@ -113,12 +113,19 @@ impl CheckpointStore {
     }
 
     /// The steps that `retention` removes once `new` is there. A save never removes what it saves,
-    /// also if it is an old step that the next save will remove.
+    /// also if it is an old step that the next save will remove. A step whose record is damaged
+    /// stays, and does not keep others from being saved.
     fn victims(&self, new: &StepInfo, retention: &Retention<'_>) -> Result<Vec<u64>> {
-        let mut infos = step_infos(&self.database.read()?)?;
-        infos.retain(|info| info.step != new.step);
-        let place = infos.partition_point(|info| info.step < new.step);
-        infos.insert(place, new.clone());
+        let mut infos = vec![new.clone()];
+        for (step, record) in self.database.read()?.step_records()? {
+            let info = StepRecord::decode(step, &record).map_err(Error::from);
+            match info.and_then(|record| StepInfo::from_record(step, &record)) {
+                Ok(info) if step != new.step => infos.push(info),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(step, %error, "a damaged step is kept as it is"),
+            }
+        }
+        infos.sort_by_key(|info| info.step);
         let mut victims = retention(&infos);
         victims.retain(|victim| *victim != new.step);
         Ok(victims)

@@ -87,7 +87,22 @@ fn run(command: &Command) -> milepost::Result<(String, Finding)> {
     match command {
         Command::Ls(file) => {
             let store = CheckpointStore::open_read_only(&file.file)?;
-            Ok((show::steps(&store.steps()?, file.json), Finding::Fine))
+            let (mut infos, mut damaged) = (Vec::new(), Vec::new());
+            for step in store.all_steps()? {
+                match store.step_info(step) {
+                    Ok(info) => infos.push(info),
+                    Err(error) if error.kind() == ErrorKind::Damaged => damaged.push(error),
+                    // Deleted since the list was read.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let finding = if damaged.is_empty() {
+                Finding::Fine
+            } else {
+                Finding::Damage
+            };
+            Ok((show::steps(&infos, &damaged, file.json), finding))
         }
         Command::Tree { file, step } => {
             let reader = CheckpointStore::open_read_only(&file.file)?.read(*step)?;

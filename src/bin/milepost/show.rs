@@ -5,15 +5,20 @@ use std::time::SystemTime;
 
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanBytes;
-use milepost::{KeyPath, LeafMeta, LeafSource, Result, StepInfo, StepReader, Tree, VerifyReport};
+use milepost::{
+    Error, KeyPath, LeafMeta, LeafSource, Result, StepInfo, StepReader, Tree, VerifyReport,
+};
 use serde_json::{Value, json};
 
-/// The steps of a store.
-pub(crate) fn steps(infos: &[StepInfo], as_json: bool) -> String {
+/// The steps of a store, and those whose records are damaged.
+pub(crate) fn steps(infos: &[StepInfo], damaged: &[Error], as_json: bool) -> String {
     if as_json {
-        return print(&json!({ "steps": infos.iter().map(step_json).collect::<Vec<_>>() }));
+        return print(&json!({
+            "steps": infos.iter().map(step_json).collect::<Vec<_>>(),
+            "faults": damaged.iter().map(fault_json).collect::<Vec<_>>(),
+        }));
     }
-    if infos.is_empty() {
+    if infos.is_empty() && damaged.is_empty() {
         return "no step is saved\n".to_owned();
     }
     let mut table = table([
@@ -31,7 +36,12 @@ pub(crate) fn steps(infos: &[StepInfo], as_json: bool) -> String {
         ]);
     }
     align_right(&mut table, [0, 2, 3, 4]);
-    lines(&table)
+    let list = if infos.is_empty() {
+        String::new()
+    } else {
+        lines(&table)
+    };
+    list + &faults(damaged)
 }
 
 /// The structure of a step, a line for each node.
@@ -61,27 +71,16 @@ pub(crate) fn structure(reader: &StepReader, as_json: bool) -> Result<String> {
 /// What a verification found.
 pub(crate) fn report(report: &VerifyReport, as_json: bool) -> String {
     if as_json {
-        let fault = |fault: &milepost::Error| {
-            json!({
-                "step": fault.step(),
-                "path": fault.path().map(ToString::to_string),
-                "chunk": fault.chunk(),
-                "message": fault.to_string(),
-            })
-        };
         return print(&json!({
             "steps": report.steps,
             "leaves": report.leaves,
             "chunks": report.chunks,
             "stored_bytes": report.stored_bytes,
             "unfinished_packs": report.unfinished_packs,
-            "faults": report.faults.iter().map(fault).collect::<Vec<_>>(),
+            "faults": report.faults.iter().map(fault_json).collect::<Vec<_>>(),
         }));
     }
-    let faults = report
-        .faults
-        .iter()
-        .map(|fault| format!("damaged: {fault}\n"));
+    let listed = faults(&report.faults);
     let outcome = match report.faults.len() {
         0 => "all as it was written".to_owned(),
         faults => format!("{faults} faults"),
@@ -90,7 +89,24 @@ pub(crate) fn report(report: &VerifyReport, as_json: bool) -> String {
     let read = HumanBytes(report.stored_bytes);
     let summary =
         format!("{steps} steps, {leaves} leaves, {chunks} chunks, {read} read: {outcome}\n");
-    faults.chain([summary]).collect()
+    listed + &summary
+}
+
+fn faults(faults: &[Error]) -> String {
+    let lines: Vec<_> = faults
+        .iter()
+        .map(|fault| format!("damaged: {fault}\n"))
+        .collect();
+    lines.concat()
+}
+
+fn fault_json(fault: &Error) -> Value {
+    json!({
+        "step": fault.step(),
+        "path": fault.path().map(ToString::to_string),
+        "chunk": fault.chunk(),
+        "message": fault.to_string(),
+    })
 }
 
 fn collect<'t>(

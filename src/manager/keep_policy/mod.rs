@@ -37,6 +37,12 @@ pub trait KeepPolicy: fmt::Debug + Send + Sync {
     }
 }
 
+impl<P: KeepPolicy + ?Sized> KeepPolicy for Box<P> {
+    fn keep(&self, steps: &[StepInfo], now: SystemTime) -> BTreeSet<u64> {
+        (**self).keep(steps, now)
+    }
+}
+
 /// Keeps every step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct All;
