@@ -118,15 +118,11 @@ impl FromStr for DType {
     /// # Errors
     /// `InvalidInput` for any other text.
     fn from_str(name: &str) -> Result<Self> {
-        TYPES
-            .iter()
-            .find(|row| row.3 == name)
-            .map(|row| row.0)
-            .ok_or_else(|| {
-                let known: Vec<_> = TYPES.iter().map(|row| row.3).collect();
-                Error::invalid(format!("{name:?} is no element type"))
-                    .advise(format!("use one of {}", known.join(", ")))
-            })
+        TYPES.iter().find(|row| row.3 == name).map(|row| row.0).ok_or_else(|| {
+            let known: Vec<_> = TYPES.iter().map(|row| row.3).collect();
+            Error::invalid(format!("{name:?} is no element type"))
+                .advise(format!("use one of {}", known.join(", ")))
+        })
     }
 }
 
@@ -264,13 +260,7 @@ mod tests {
             assert_eq!((size, back), (dtype.size_bytes(), dtype));
         }
         assert_eq!(DType::from_code(0), None);
-        assert!(
-            "float31"
-                .parse::<DType>()
-                .unwrap_err()
-                .to_string()
-                .contains("float32")
-        );
+        assert!("float31".parse::<DType>().unwrap_err().to_string().contains("float32"));
     }
 
     #[test]

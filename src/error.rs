@@ -112,16 +112,13 @@ impl Error {
                 ErrorKind::OutOfSpace,
                 "free space and save again; every saved step is still there",
             ),
-            Io::PermissionDenied | Io::ReadOnlyFilesystem => (
-                ErrorKind::ReadOnly,
-                "check the permissions of the file and its folder",
-            ),
+            Io::PermissionDenied | Io::ReadOnlyFilesystem => {
+                (ErrorKind::ReadOnly, "check the permissions of the file and its folder")
+            }
             Io::NotFound => (ErrorKind::NotFound, "check the path"),
             _ => (ErrorKind::Io, "see whether the disk is well"),
         };
-        Self::new(kind, format!("{doing}: {error}"))
-            .advise(advice)
-            .with_source(error)
+        Self::new(kind, format!("{doing}: {error}")).advise(advice).with_source(error)
     }
 
     /// What the caller can do about it: a clause that can follow a semicolon.
@@ -229,10 +226,7 @@ mod tests {
     #[test]
     fn the_source_is_kept() {
         let error = Error::new(ErrorKind::Io, "can't read").with_source(std::io::Error::other("x"));
-        assert_eq!(
-            error.source().map(ToString::to_string),
-            Some("x".to_owned())
-        );
+        assert_eq!(error.source().map(ToString::to_string), Some("x".to_owned()));
     }
 
     #[test]

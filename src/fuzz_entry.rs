@@ -25,9 +25,7 @@ pub fn record(data: &[u8]) {
 fn records(data: &[u8]) {
     let path = KeyPath::from(["w".into()]).encode();
     if let Ok(leaf) = LeafRecord::decode(STEP, &path, data) {
-        let again = leaf
-            .encode(STEP, &path)
-            .expect("a decoded record can be encoded");
+        let again = leaf.encode(STEP, &path).expect("a decoded record can be encoded");
         assert_eq!(LeafRecord::decode(STEP, &path, &again).as_ref(), Ok(&leaf));
     }
     if let Ok(step) = StepRecord::decode(STEP, data) {
@@ -81,12 +79,7 @@ pub fn chunk(data: &[u8]) {
 pub fn key_path(data: &[u8]) {
     if let Ok(path) = KeyPath::decode(data) {
         assert_eq!(path.encode(), data);
-        assert_eq!(
-            path.to_string()
-                .parse::<KeyPath>()
-                .expect("it was displayed"),
-            path
-        );
+        assert_eq!(path.to_string().parse::<KeyPath>().expect("it was displayed"), path);
     }
     if let Ok(text) = std::str::from_utf8(data)
         && let Ok(path) = text.parse::<KeyPath>()

@@ -46,9 +46,7 @@ impl Shape {
         let product = lengths
             .iter()
             .filter(|&&length| length != 0)
-            .try_fold(1u64, |product, &length| {
-                product.checked_mul(u64::try_from(length).ok()?)
-            });
+            .try_fold(1u64, |product, &length| product.checked_mul(u64::try_from(length).ok()?));
         match product {
             Some(product) if product <= MAX_LEAF_BYTES => Ok(()),
             _ => Err(Error::invalid(format!(
@@ -168,9 +166,7 @@ impl Region {
         let strides = shape.strides();
         // Axes from `split` on are taken whole, so one run spans them and the axis before.
         let whole_tail = self.0.iter().zip(shape.lengths()).rev();
-        let whole_tail = whole_tail
-            .take_while(|(range, length)| range.len() == **length)
-            .count();
+        let whole_tail = whole_tail.take_while(|(range, length)| range.len() == **length).count();
         let split = self.0.len() - whole_tail;
         let (outer, run_elements) = match split.checked_sub(1) {
             Some(axis) => {
@@ -179,12 +175,8 @@ impl Region {
             }
             None => (0, shape.elements()),
         };
-        let base: usize = self
-            .0
-            .iter()
-            .zip(&strides)
-            .map(|(range, stride)| range.start * stride)
-            .sum();
+        let base: usize =
+            self.0.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum();
         let mut starts = vec![base];
         for (range, stride) in self.0.iter().zip(&strides).take(outer) {
             starts = starts
@@ -192,10 +184,7 @@ impl Region {
                 .flat_map(|start| (0..range.len()).map(move |index| start + index * stride))
                 .collect();
         }
-        starts
-            .into_iter()
-            .map(|start| start..start + run_elements)
-            .collect()
+        starts.into_iter().map(|start| start..start + run_elements).collect()
     }
 }
 
@@ -281,24 +270,13 @@ mod tests {
 
     #[test]
     fn shapes_beyond_the_limits_are_refused_also_with_an_empty_axis() {
-        assert!(
-            Shape::new([1usize; 65])
-                .unwrap_err()
-                .to_string()
-                .contains("65 dimensions")
-        );
-        assert_eq!(
-            Shape::new([1 << 40, 1 << 40]).unwrap_err().kind(),
-            ErrorKind::InvalidInput
-        );
+        assert!(Shape::new([1usize; 65]).unwrap_err().to_string().contains("65 dimensions"));
+        assert_eq!(Shape::new([1 << 40, 1 << 40]).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert!(Shape::new([0, 1 << 40, 1 << 40]).is_err());
         let shape = Shape::new([1 << 58]).unwrap();
         assert!(shape.size_bytes(DType::F64).is_err());
         assert_eq!(Shape::new([]).unwrap().elements(), 1);
-        assert_eq!(
-            Shape::new([0, 3]).unwrap().size_bytes(DType::F64).unwrap(),
-            0
-        );
+        assert_eq!(Shape::new([0, 3]).unwrap().size_bytes(DType::F64).unwrap(), 0);
     }
 
     #[test]

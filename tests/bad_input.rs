@@ -71,11 +71,7 @@ fn creating_never_replaces_a_file() {
     let error = CheckpointStore::create(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     assert_eq!(fs::read(&path).unwrap(), b"dear diary");
-    assert_eq!(
-        fs::read_dir(folder.path()).unwrap().count(),
-        1,
-        "nothing is left behind"
-    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
     let error = CheckpointStore::create(folder.path().join("no/such/folder")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
@@ -84,10 +80,7 @@ fn creating_never_replaces_a_file() {
 fn odd_but_proper_paths_work() {
     let folder = tempfile::tempdir_in(".").unwrap();
     let relative = Path::new(folder.path().file_name().unwrap());
-    let mut names = vec![
-        relative.join("a name with spaces"),
-        relative.join("ключ.milepost"),
-    ];
+    let mut names = vec![relative.join("a name with spaces"), relative.join("ключ.milepost")];
     #[cfg(unix)]
     {
         use std::os::unix::ffi::OsStrExt;
@@ -110,10 +103,7 @@ fn only_the_owner_may_read_a_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     CheckpointStore::create(&path).unwrap();
-    assert_eq!(
-        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 /// Root may write anything, so this shows something only for other users.
@@ -123,10 +113,7 @@ fn a_read_only_file_is_read_and_not_written() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
-    CheckpointStore::create(&path)
-        .unwrap()
-        .save(1, &small(), &SaveOptions::new())
-        .unwrap();
+    CheckpointStore::create(&path).unwrap().save(1, &small(), &SaveOptions::new()).unwrap();
     let set_mode = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode));
     set_mode(&path, 0o400).unwrap();
     set_mode(folder.path(), 0o500).unwrap();
@@ -154,14 +141,8 @@ fn states_that_cannot_be_stored_are_refused_before_anything_is_written() {
 
     let leaf = || Tree::Leaf(Leaf::scalar(1u8));
     let deep = (0..=MAX_TREE_DEPTH).fold(leaf(), |child, _| Tree::list([child]));
-    let long = Tree::map([(
-        "params",
-        Tree::map([("x".repeat(MAX_KEY_NAME_BYTES + 1), leaf())]),
-    )]);
-    let dimensions = Tree::map([(
-        "w",
-        Tree::Leaf(Leaf::from(ArrayD::<f32>::zeros(vec![1; 65]))),
-    )]);
+    let long = Tree::map([("params", Tree::map([("x".repeat(MAX_KEY_NAME_BYTES + 1), leaf())]))]);
+    let dimensions = Tree::map([("w", Tree::Leaf(Leaf::from(ArrayD::<f32>::zeros(vec![1; 65]))))]);
     let index = Tree::map([(Key::Index(3), leaf())]);
     let twice = Tree::list([Tree::record("S", [("a", leaf()), ("a", leaf())])]);
     let nest =
@@ -173,10 +154,7 @@ fn states_that_cannot_be_stored_are_refused_before_anything_is_written() {
         (dimensions, "w: the array has 65 dimensions, at most 64"),
         (index, "sequence index [3]"),
         (twice, "[0]: a struct has the field \"a\" twice"),
-        (
-            json,
-            "config: the JSON value is nested deeper than 127 levels",
-        ),
+        (json, "config: the JSON value is nested deeper than 127 levels"),
     ] {
         let error = store.save(2, &tree, &SaveOptions::new()).unwrap_err();
         let text = error.to_string();
@@ -184,23 +162,11 @@ fn states_that_cannot_be_stored_are_refused_before_anything_is_written() {
         assert!(text.contains(says) && text.contains("step 2"), "{text}");
     }
     let metrics = (0..5000).map(|n| (n.to_string(), 0.0));
-    let error = store
-        .save(2, &small(), &SaveOptions::new().metrics(metrics))
-        .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("5000 step metrics, at most 4096"),
-        "{error}"
-    );
+    let error = store.save(2, &small(), &SaveOptions::new().metrics(metrics)).unwrap_err();
+    assert!(error.to_string().contains("5000 step metrics, at most 4096"), "{error}");
     let huge = serde_json::json!("x".repeat(17 << 20));
-    let error = store
-        .save(2, &small(), &SaveOptions::new().custom_metadata(huge))
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("save it as a JSON leaf"),
-        "{error}"
-    );
+    let error = store.save(2, &small(), &SaveOptions::new().custom_metadata(huge)).unwrap_err();
+    assert!(error.to_string().contains("save it as a JSON leaf"), "{error}");
 
     assert!(fs::read(&path).unwrap() == before, "something was written");
     store.save(2, &small(), &SaveOptions::new()).unwrap();
@@ -217,22 +183,10 @@ fn lengths_and_shapes_that_disagree_are_refused_where_they_are_given() {
             Leaf::from_raw(DType::F64, [2], &[0; 8]).unwrap_err(),
             "float64[2] has 16 bytes, the data has 8",
         ),
-        (
-            Leaf::from_raw(DType::U8, [1 << 40, 1 << 40], &[]).unwrap_err(),
-            "more elements",
-        ),
-        (
-            Leaf::from_raw(DType::U8, [0, 1 << 40, 1 << 40], &[]).unwrap_err(),
-            "more elements",
-        ),
-        (
-            Leaf::from_raw(DType::U8, vec![1; 65], &[0]).unwrap_err(),
-            "65 dimensions",
-        ),
-        (
-            Leaf::from_raw(DType::Bool, [2], &[1, 2]).unwrap_err(),
-            "neither 0 nor 1",
-        ),
+        (Leaf::from_raw(DType::U8, [1 << 40, 1 << 40], &[]).unwrap_err(), "more elements"),
+        (Leaf::from_raw(DType::U8, [0, 1 << 40, 1 << 40], &[]).unwrap_err(), "more elements"),
+        (Leaf::from_raw(DType::U8, vec![1; 65], &[0]).unwrap_err(), "65 dimensions"),
+        (Leaf::from_raw(DType::Bool, [2], &[1, 2]).unwrap_err(), "neither 0 nor 1"),
     ] {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(says), "{error}");
@@ -255,22 +209,10 @@ fn steps_and_leaves_that_are_not_there_are_told() {
         store.pin(15).unwrap_err(),
         store.rollback_to(15).unwrap_err(),
     ] {
-        assert_eq!(
-            (error.kind(), error.step()),
-            (ErrorKind::NotFound, Some(15))
-        );
-        assert!(
-            error
-                .to_string()
-                .contains("2 steps are saved, from 10 to 20"),
-            "{error}"
-        );
+        assert_eq!((error.kind(), error.step()), (ErrorKind::NotFound, Some(15)));
+        assert!(error.to_string().contains("2 steps are saved, from 10 to 20"), "{error}");
     }
-    let error = store
-        .read(10)
-        .unwrap()
-        .read_leaf(&"w".parse().unwrap())
-        .unwrap_err();
+    let error = store.read(10).unwrap().read_leaf(&"w".parse().unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(error.path().unwrap().to_string(), "w");
     let error = store.save(10, &small(), &SaveOptions::new()).unwrap_err();

@@ -11,16 +11,9 @@ use serde_json::Value;
 
 /// The exit status, what is printed, and what is said on standard error.
 fn milepost(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_milepost"))
-        .args(arguments)
-        .output()
-        .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_milepost")).args(arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code().unwrap(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 fn make(path: &Path) -> CheckpointStore {
@@ -31,18 +24,12 @@ fn make(path: &Path) -> CheckpointStore {
             ("step", Tree::Leaf(Leaf::scalar(10u64))),
             (
                 "params",
-                Tree::map([(
-                    "w",
-                    Tree::Leaf(Leaf::from(ndarray::arr2(&[[0.5f32; 3]; 2]))),
-                )]),
+                Tree::map([("w", Tree::Leaf(Leaf::from(ndarray::arr2(&[[0.5f32; 3]; 2]))))]),
             ),
             ("ema", Tree::None),
         ],
     );
-    let options = SaveOptions::new()
-        .metric("loss", 0.5)
-        .metric("bad", f64::NAN)
-        .pin();
+    let options = SaveOptions::new().metric("loss", 0.5).metric("bad", f64::NAN).pin();
     store.save(10, &state, &options).unwrap();
     store
 }
@@ -61,14 +48,8 @@ fn a_store_is_looked_at_beside_its_writer() {
     }
     let (status, text, _) = milepost(&["tree", file, "10"]);
     assert_eq!(status, 0);
-    for part in [
-        "struct TrainState",
-        "params/w",
-        "float32[2, 3]",
-        "24 B",
-        "uint64 scalar",
-        "None",
-    ] {
+    for part in ["struct TrainState", "params/w", "float32[2, 3]", "24 B", "uint64 scalar", "None"]
+    {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     let (status, text, _) = milepost(&["verify", file]);
@@ -91,10 +72,7 @@ fn a_store_is_looked_at_beside_its_writer() {
     assert_eq!(tree["nodes"][3]["path"], "params/w");
     assert_eq!(tree["nodes"][3]["shape"], serde_json::json!([2, 3]));
     let report = json(&["verify", file, "--json"]);
-    assert_eq!(
-        (&report["chunks"], &report["faults"]),
-        (&Value::from(2), &serde_json::json!([]))
-    );
+    assert_eq!((&report["chunks"], &report["faults"]), (&Value::from(2), &serde_json::json!([])));
 }
 
 #[test]
@@ -107,28 +85,19 @@ fn the_exit_status_tells_damage_from_mistakes() {
     assert_eq!(milepost(&["tree", file, "ten"]).0, 2);
     let (status, _, error) = milepost(&["tree", file, "11"]);
     assert_eq!(status, 2);
-    assert!(
-        error.contains("step 11") && error.contains("1 steps are saved"),
-        "{error}"
-    );
+    assert!(error.contains("step 11") && error.contains("1 steps are saved"), "{error}");
     let (status, _, error) = milepost(&["ls", folder.path().join("none").to_str().unwrap()]);
     assert_eq!(status, 2);
     assert!(error.contains("no such file"), "{error}");
 
     let mut bytes = fs::read(&path).unwrap();
     let pattern: Vec<u8> = 0.5f32.to_le_bytes().repeat(6);
-    let at = bytes
-        .windows(24)
-        .position(|window| window == pattern)
-        .unwrap();
+    let at = bytes.windows(24).position(|window| window == pattern).unwrap();
     bytes[at + 3] ^= 1;
     fs::write(&path, bytes).unwrap();
     let (status, text, _) = milepost(&["verify", file]);
     assert_eq!(status, 1);
-    assert!(
-        text.contains("step 10, params/w, chunk 0: the chunk checksum is"),
-        "{text}"
-    );
+    assert!(text.contains("step 10, params/w, chunk 0: the chunk checksum is"), "{text}");
     let (status, text, _) = milepost(&["verify", file, "--json"]);
     assert_eq!(status, 1);
     let report: Value = serde_json::from_str(&text).unwrap();

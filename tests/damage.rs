@@ -28,10 +28,7 @@ fn read_all(path: &Path) -> Result<()> {
     for step in store.all_steps()? {
         // A number that no step has may come from a damaged key; reading it must fail.
         let restored = store.read(step)?.restore()?;
-        assert!(
-            [3, 4].contains(&step) && restored == common::zoo(),
-            "step {step} is other data"
-        );
+        assert!([3, 4].contains(&step) && restored == common::zoo(), "step {step} is other data");
     }
     let report = store.verify()?;
     report.faults.into_iter().next().map_or(Ok(()), Err)
@@ -54,16 +51,10 @@ fn damage(seed: u64, tries: usize, change: impl Fn(&mut StdRng, &mut Vec<u8>)) {
                 noticed += 1;
                 assert!(!error.to_string().is_empty());
             }
-            assert!(
-                fs::read(&damaged).unwrap() == bytes,
-                "reading changed the file"
-            );
+            assert!(fs::read(&damaged).unwrap() == bytes, "reading changed the file");
         }
     }
-    assert!(
-        noticed > tries / 10,
-        "{noticed} of {tries} were noticed: most of the file is used"
-    );
+    assert!(noticed > tries / 10, "{noticed} of {tries} were noticed: most of the file is used");
 }
 
 #[test]
@@ -103,30 +94,17 @@ fn a_damaged_chunk_is_named_and_the_rest_is_read() {
     store.save(2, &tree(0x44), &SaveOptions::new()).unwrap();
     drop(store);
     let mut bytes = fs::read(&path).unwrap();
-    let at = bytes
-        .windows(1000)
-        .position(|window| window.iter().all(|b| *b == 0x45))
-        .unwrap();
+    let at = bytes.windows(1000).position(|window| window.iter().all(|b| *b == 0x45)).unwrap();
     bytes[at + 500] = 0;
     fs::write(&path, &bytes).unwrap();
 
     let store = CheckpointStore::open_read_only(&path).unwrap();
     let error = store.read(2).unwrap().restore().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    assert!(
-        error.step() == Some(2) && error.chunk().is_some(),
-        "{error}"
-    );
+    assert!(error.step() == Some(2) && error.chunk().is_some(), "{error}");
     assert_eq!(error.path().unwrap().to_string(), "b");
-    assert!(
-        error.to_string().contains("restore another step"),
-        "{error}"
-    );
-    let whole = store
-        .read(2)
-        .unwrap()
-        .read_leaf(&"a".parse().unwrap())
-        .unwrap();
+    assert!(error.to_string().contains("restore another step"), "{error}");
+    let whole = store.read(2).unwrap().read_leaf(&"a".parse().unwrap()).unwrap();
     assert_eq!(whole, leaf(0x44));
     assert_eq!(store.read(1).unwrap().restore().unwrap(), tree(0x11));
     let report = store.verify().unwrap();
@@ -152,9 +130,7 @@ fn a_damaged_step_record_does_not_stop_the_saving() {
     drop(first);
     let pattern = 0.123_456_789f64.to_le_bytes();
     let mut bytes = fs::read(&path).unwrap();
-    let places: Vec<_> = (0..bytes.len() - 8)
-        .filter(|at| bytes[*at..*at + 8] == pattern)
-        .collect();
+    let places: Vec<_> = (0..bytes.len() - 8).filter(|at| bytes[*at..*at + 8] == pattern).collect();
     assert!(!places.is_empty());
     for at in places {
         bytes[at] ^= 1;
@@ -164,20 +140,10 @@ fn a_damaged_step_record_does_not_stop_the_saving() {
     let manager = manager();
     assert_eq!(manager.step_info(1).unwrap_err().kind(), ErrorKind::Damaged);
     for step in 3..6 {
-        assert!(
-            manager
-                .save_with(step, &state, &metric(0.5))
-                .unwrap()
-                .is_saved()
-        );
+        assert!(manager.save_with(step, &state, &metric(0.5)).unwrap().is_saved());
     }
     assert_eq!(manager.all_steps().unwrap(), [1, 4, 5]);
     let report = manager.store().verify().unwrap();
-    assert!(
-        report
-            .faults
-            .iter()
-            .all(|fault| fault.step().is_none_or(|step| step == 1))
-    );
+    assert!(report.faults.iter().all(|fault| fault.step().is_none_or(|step| step == 1)));
     assert!(!report.faults.is_empty());
 }

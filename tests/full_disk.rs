@@ -12,10 +12,7 @@ use milepost::{CheckpointManager, ErrorKind, Leaf, ManagerOptions, Tree};
 
 fn state(step: u64, mebibytes: usize) -> Tree<Leaf<'static>> {
     let elements = vec![step; mebibytes << 17];
-    Tree::map([(
-        "w",
-        Tree::Leaf(Leaf::from_vec(elements, [mebibytes << 17]).unwrap()),
-    )])
+    Tree::map([("w", Tree::Leaf(Leaf::from_vec(elements, [mebibytes << 17]).unwrap()))])
 }
 
 /// Lets this process write files of any size again.
@@ -41,10 +38,7 @@ fn peer_meets_the_limit() {
         let error = manager.save(2, &state(2, 64)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
         assert_eq!(error.step(), Some(2));
-        assert!(
-            error.to_string().contains("free space and save again"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("free space and save again"), "{error}");
         assert_eq!(manager.all_steps().unwrap(), [1]);
         assert_eq!(manager.restore(1).unwrap(), state(1, 2));
     }
@@ -63,12 +57,7 @@ fn peer_meets_the_limit() {
 
 #[test]
 fn a_full_disk_costs_one_save_and_nothing_else() {
-    if Command::new("prlimit")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status()
-        .is_err()
-    {
+    if Command::new("prlimit").arg("--version").stdout(Stdio::null()).status().is_err() {
         eprintln!("skipped: there is no prlimit to limit the size of files with");
         return;
     }
@@ -78,19 +67,11 @@ fn a_full_disk_costs_one_save_and_nothing_else() {
     let output = Command::new("bash")
         .args(["-c", script])
         .arg(env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "peer_meets_the_limit",
-            "--ignored",
-            "--nocapture",
-        ])
+        .args(["--exact", "peer_meets_the_limit", "--ignored", "--nocapture"])
         .env("MILEPOST_TEST_STORE", folder.path().join("store"))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && text.contains("peer: done"),
-        "{text}{errors}"
-    );
+    assert!(output.status.success() && text.contains("peer: done"), "{text}{errors}");
 }

@@ -14,16 +14,13 @@ use redb::TableDefinition;
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
 /// An array that has chunks in packs of its own and in a shared one, and that LZ4 shrinks.
 fn large() -> Tree<Leaf<'static>> {
-    let elements: Vec<u16> = (0..70_000u32)
-        .map(|index| u16::try_from(index / 7).unwrap())
-        .collect();
+    let elements: Vec<u16> =
+        (0..70_000u32).map(|index| u16::try_from(index / 7).unwrap()).collect();
     Tree::tuple([Tree::Leaf(Leaf::from_vec(elements, [7, 10_000]).unwrap())])
 }
 
@@ -57,10 +54,7 @@ fn check(path: &Path) {
     let report = store.verify().unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     drop((reader, store));
-    assert!(
-        fs::read(path).unwrap() == before,
-        "reading changed the file"
-    );
+    assert!(fs::read(path).unwrap() == before, "reading changed the file");
 }
 
 #[test]
@@ -93,28 +87,14 @@ fn a_newer_format_is_refused_by_name_and_left_alone() {
     fs::copy(golden("v1.milepost"), &path).unwrap();
     let database = redb::Database::open(&path).unwrap();
     let tx = database.begin_write().unwrap();
-    tx.open_table(META)
-        .unwrap()
-        .insert("format", &2u32.to_le_bytes()[..])
-        .unwrap();
+    tx.open_table(META).unwrap().insert("format", &2u32.to_le_bytes()[..]).unwrap();
     tx.commit().unwrap();
     drop(database);
     let before = fs::read(&path).unwrap();
-    for result in [
-        CheckpointStore::open(&path),
-        CheckpointStore::open_read_only(&path),
-    ] {
+    for result in [CheckpointStore::open(&path), CheckpointStore::open_read_only(&path)] {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnsupportedVersion);
-        assert!(
-            error
-                .to_string()
-                .contains("format 2, this milepost reads up to 1"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("format 2, this milepost reads up to 1"), "{error}");
     }
-    assert!(
-        fs::read(&path).unwrap() == before,
-        "a refused file was changed"
-    );
+    assert!(fs::read(&path).unwrap() == before, "a refused file was changed");
 }

@@ -23,33 +23,15 @@ fn trainer() -> PathBuf {
     if profile.ends_with("release") {
         build.arg("--release");
     }
-    assert!(
-        build
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
     profile.join("examples").join("train_digits")
 }
 
 fn train(trainer: &Path, store: &Path) -> Command {
     let mut command = Command::new(trainer);
     let (steps, every) = (STEPS.to_string(), SAVE_EVERY.to_string());
-    command.args([
-        "--steps",
-        &steps,
-        "--save-every",
-        &every,
-        "--seed",
-        "7",
-        "--store",
-    ]);
-    command
-        .arg(store)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .stdout(Stdio::piped());
+    command.args(["--steps", &steps, "--save-every", &every, "--seed", "7", "--store"]);
+    command.arg(store).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped());
     command
 }
 
@@ -76,10 +58,7 @@ fn a_killed_trainer_ends_as_one_that_was_not() {
     let trainer = trainer();
     let folder = tempfile::tempdir().unwrap();
     let expected = last_line(&trainer, &folder.path().join("whole.milepost"));
-    assert!(
-        expected.starts_with(&format!("step {STEPS} loss ")),
-        "{expected}"
-    );
+    assert!(expected.starts_with(&format!("step {STEPS} loss ")), "{expected}");
 
     let store = folder.path().join("killed.milepost");
     let mut rng = StdRng::seed_from_u64(1);
@@ -99,21 +78,11 @@ fn a_killed_trainer_ends_as_one_that_was_not() {
         let before = fs::read(&store).unwrap();
         let left = CheckpointStore::open_read_only(&store).unwrap();
         latest = left.latest_step().unwrap().unwrap();
-        assert!(
-            latest >= seen,
-            "step {seen} was saved and is gone, the latest is {latest}"
-        );
+        assert!(latest >= seen, "step {seen} was saved and is gone, the latest is {latest}");
         let report = left.verify().unwrap();
-        assert!(
-            report.faults.is_empty(),
-            "after kill {kills}: {:?}",
-            report.faults
-        );
+        assert!(report.faults.is_empty(), "after kill {kills}: {:?}", report.faults);
         drop(left);
-        assert!(
-            fs::read(&store).unwrap() == before,
-            "reading changed the file"
-        );
+        assert!(fs::read(&store).unwrap() == before, "reading changed the file");
     }
     assert!(latest < STEPS, "all kills hit a running trainer");
     assert_eq!(last_line(&trainer, &store), expected);

@@ -30,15 +30,10 @@ struct Model {
 
 impl Model {
     fn best(&self) -> Option<u64> {
-        let scored = self
-            .steps
-            .iter()
-            .filter_map(|(step, saved)| Some((*step, saved.loss?)));
+        let scored = self.steps.iter().filter_map(|(step, saved)| Some((*step, saved.loss?)));
         let number = |loss: f64| if loss.is_nan() { f64::INFINITY } else { loss };
         // A NaN is worse than infinity too; the generated losses have no infinity.
-        scored
-            .min_by(|a, b| number(a.1).total_cmp(&number(b.1)).then(b.0.cmp(&a.0)))
-            .map(|s| s.0)
+        scored.min_by(|a, b| number(a.1).total_cmp(&number(b.1)).then(b.0.cmp(&a.0))).map(|s| s.0)
     }
 
     /// Saves, and removes what `LatestN(3).or(BestN::min("loss", 1))` does not keep.
@@ -51,12 +46,8 @@ impl Model {
             // A save never removes what it saves, even if it is an old step.
             !kept && !saved.pinned && *step != new
         };
-        let gone: Vec<u64> = self
-            .steps
-            .iter()
-            .filter(|(step, saved)| goes(step, saved))
-            .map(|(s, _)| *s)
-            .collect();
+        let gone: Vec<u64> =
+            self.steps.iter().filter(|(step, saved)| goes(step, saved)).map(|(s, _)| *s).collect();
         self.steps.retain(|step, _| !gone.contains(step));
         gone
     }
@@ -101,11 +92,8 @@ impl Run {
 
     fn save(&mut self) {
         let (step, tree) = (self.step(), random_tree(&mut self.rng));
-        let (force, replace, pinned) = (
-            self.rng.random_bool(0.3),
-            self.rng.random_bool(0.3),
-            self.rng.random_bool(0.05),
-        );
+        let (force, replace, pinned) =
+            (self.rng.random_bool(0.3), self.rng.random_bool(0.3), self.rng.random_bool(0.05));
         let loss = match self.rng.random_range(0..20) {
             0 => None,
             1 => Some(f64::NAN),
@@ -149,10 +137,7 @@ impl Run {
     }
 
     fn delete(&mut self) {
-        let step = self
-            .any_saved()
-            .filter(|_| self.rng.random_bool(0.9))
-            .unwrap_or(u64::MAX);
+        let step = self.any_saved().filter(|_| self.rng.random_bool(0.9)).unwrap_or(u64::MAX);
         let result = self.manager.delete(step);
         match self.model.steps.get(&step) {
             None => assert_eq!(result.unwrap_err().kind(), ErrorKind::NotFound),
@@ -168,12 +153,7 @@ impl Run {
 
     fn roll_back(&mut self) {
         let Some(step) = self.any_saved() else { return };
-        let later: Vec<u64> = self
-            .model
-            .steps
-            .range(step + 1..)
-            .map(|(step, _)| *step)
-            .collect();
+        let later: Vec<u64> = self.model.steps.range(step + 1..).map(|(step, _)| *step).collect();
         let pinned = later.iter().any(|step| self.model.steps[step].pinned);
         match self.manager.rollback_to(step) {
             Ok(gone) => {
@@ -188,11 +168,7 @@ impl Run {
     fn pin(&mut self) {
         let Some(step) = self.any_saved() else { return };
         let pinned = self.rng.random_bool(0.3);
-        let result = if pinned {
-            self.manager.pin(step)
-        } else {
-            self.manager.unpin(step)
-        };
+        let result = if pinned { self.manager.pin(step) } else { self.manager.unpin(step) };
         result.unwrap();
         self.model.steps.get_mut(&step).unwrap().pinned = pinned;
     }
@@ -215,19 +191,12 @@ impl Run {
         let steps: Vec<u64> = self.model.steps.keys().copied().collect();
         assert_eq!(self.manager.all_steps().unwrap(), steps);
         assert_eq!(self.manager.latest_step().unwrap(), steps.last().copied());
-        assert_eq!(
-            self.manager.best_step("loss", BestMode::Min).unwrap(),
-            self.model.best()
-        );
+        assert_eq!(self.manager.best_step("loss", BestMode::Min).unwrap(), self.model.best());
     }
 
     fn check_all(&self) {
         for (step, saved) in &self.model.steps {
-            assert_eq!(
-                self.manager.restore(*step).unwrap(),
-                saved.tree,
-                "step {step}"
-            );
+            assert_eq!(self.manager.restore(*step).unwrap(), saved.tree, "step {step}");
             assert_eq!(self.manager.step_info(*step).unwrap().pinned, saved.pinned);
         }
         let report = self.manager.store().verify().unwrap();
@@ -242,12 +211,7 @@ fn run(seed: u64, operations: usize, compression: Compression) {
     let path = folder.path().join("store.milepost");
     let manager = open(&path, compression);
     let rng = StdRng::seed_from_u64(seed);
-    let mut run = Run {
-        rng,
-        model: Model::default(),
-        manager,
-        readers: Vec::new(),
-    };
+    let mut run = Run { rng, model: Model::default(), manager, readers: Vec::new() };
     for operation in 0..operations {
         match run.rng.random_range(0..100) {
             0..60 => run.save(),
@@ -258,19 +222,9 @@ fn run(seed: u64, operations: usize, compression: Compression) {
             _ => {
                 run.readers.clear();
                 // The file is free again once the old manager is gone.
-                let Run {
-                    rng,
-                    model,
-                    manager,
-                    ..
-                } = run;
+                let Run { rng, model, manager, .. } = run;
                 drop(manager);
-                run = Run {
-                    rng,
-                    model,
-                    manager: open(&path, compression),
-                    readers: vec![],
-                };
+                run = Run { rng, model, manager: open(&path, compression), readers: vec![] };
             }
         }
         run.compare();
@@ -286,11 +240,7 @@ fn run(seed: u64, operations: usize, compression: Compression) {
         }
         run.manager.delete(step).unwrap();
     }
-    assert_eq!(
-        run.manager.store().stats().unwrap().packs,
-        0,
-        "packs are left over"
-    );
+    assert_eq!(run.manager.store().stats().unwrap().packs, 0, "packs are left over");
 }
 
 /// 10,000 operations. A failure says its seed.

@@ -31,26 +31,16 @@ fn commands() -> Vec<String> {
 #[test]
 fn the_commands_work() {
     let folder = tempfile::tempdir().unwrap();
-    let store = folder
-        .path()
-        .join("train_digits.milepost")
-        .display()
-        .to_string();
+    let store = folder.path().join("train_digits.milepost").display().to_string();
     let commands = commands();
-    let [train, ls, tests] = &commands[..] else {
-        panic!("{commands:?}")
-    };
+    let [train, ls, tests] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!(tests, "cargo test --all-features");
 
     // The profile of this test, so that it builds nothing that is not built.
     let run = |command: &str, more: &[&str]| {
-        let words: Vec<_> = command
-            .split_whitespace()
-            .filter(|word| *word != "--release")
-            .collect();
-        let ["cargo", arguments @ ..] = &words[..] else {
-            panic!("{command}")
-        };
+        let words: Vec<_> =
+            command.split_whitespace().filter(|word| *word != "--release").collect();
+        let ["cargo", arguments @ ..] = &words[..] else { panic!("{command}") };
         let output = Command::new(env!("CARGO"))
             .args(arguments)
             .args(more)
@@ -72,11 +62,8 @@ fn the_commands_work() {
 #[test]
 fn the_files_it_names_are_there() {
     let text = readme();
-    let links: Vec<_> = text
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next())
-        .collect();
+    let links: Vec<_> =
+        text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     assert!(links.len() > 5);
     for link in links.iter().filter(|link| !link.starts_with("http")) {
         assert!(root().join(link).exists(), "{link}");

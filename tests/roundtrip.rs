@@ -25,13 +25,7 @@ fn check(store: &CheckpointStore, step: u64, tree: &Tree<Leaf<'static>>) {
         let shape = &leaf.meta().shape;
         for (from, to) in [(0, 1), (1, 2), (1, 3), (0, 3)] {
             let third = |length: usize| length * from / 3..length * to / 3;
-            let region = Region::new(
-                shape
-                    .lengths()
-                    .iter()
-                    .map(|l| third(*l))
-                    .collect::<Vec<_>>(),
-            );
+            let region = Region::new(shape.lengths().iter().map(|l| third(*l)).collect::<Vec<_>>());
             let bytes = region.elements() * leaf.meta().dtype.size_bytes();
             let (mut saved, mut given) = (vec![1; bytes], vec![2; bytes]);
             reader.read_region(&path, &region, &mut saved).unwrap();
@@ -48,9 +42,7 @@ fn blank(tree: &Tree<Leaf<'static>>) -> Tree<Leaf<'static>> {
         match leaf.meta().kind {
             LeafKind::Array => {
                 let shape = leaf.meta().shape.lengths();
-                Leaf::from_raw(leaf.meta().dtype, shape, &zeros)
-                    .unwrap()
-                    .into_owned()
+                Leaf::from_raw(leaf.meta().dtype, shape, &zeros).unwrap().into_owned()
             }
             LeafKind::String => Leaf::string("other".into()),
             LeafKind::Bytes => Leaf::bytes(&[7; 3]).into_owned(),
@@ -108,10 +100,7 @@ fn a_state_larger_than_a_wave_comes_back() {
     let folder = tempfile::tempdir().unwrap();
     let store = CheckpointStore::create(folder.path().join("store")).unwrap();
     let elements: Vec<u32> = (0..20 << 20).collect();
-    let tree = Tree::map([(
-        "w",
-        Tree::Leaf(Leaf::from_vec(elements, [20, 1 << 20]).unwrap()),
-    )]);
+    let tree = Tree::map([("w", Tree::Leaf(Leaf::from_vec(elements, [20, 1 << 20]).unwrap()))]);
     store.save(1, &tree, &SaveOptions::new()).unwrap();
     assert_eq!(store.read(1).unwrap().restore().unwrap(), tree);
     // A source that gives regions only, read in the same pieces.
@@ -121,12 +110,8 @@ fn a_state_larger_than_a_wave_comes_back() {
     assert_eq!(store.read(2).unwrap().restore().unwrap(), tree);
     let mut column = vec![0; 20 * 4];
     let region = Region::new([0..20, 5..6]);
-    reader
-        .read_region(&"w".parse().unwrap(), &region, &mut column)
-        .unwrap();
-    let expected: Vec<u8> = (0..20u32)
-        .flat_map(|row| ((row << 20) + 5).to_le_bytes())
-        .collect();
+    reader.read_region(&"w".parse().unwrap(), &region, &mut column).unwrap();
+    let expected: Vec<u8> = (0..20u32).flat_map(|row| ((row << 20) + 5).to_le_bytes()).collect();
     assert_eq!(column, expected);
 }
 
@@ -180,11 +165,7 @@ fn a_type_of_the_user_comes_back_also_into_an_array_of_another_layout() {
     let sharer = restored.shared.clone();
     store.read(5).unwrap().restore_into(&mut restored).unwrap();
     assert_eq!(restored, state);
-    assert_eq!(
-        sharer[0],
-        half::bf16::ZERO,
-        "a restore changes one owner of a shared array"
-    );
+    assert_eq!(sharer[0], half::bf16::ZERO, "a restore changes one owner of a shared array");
 }
 
 #[test]
@@ -206,11 +187,7 @@ fn all_differences_are_told_at_once_and_nothing_is_restored() {
         ("kind", Tree::tuple([])),
     ]);
     let before = target.clone();
-    let error = store
-        .read(1)
-        .unwrap()
-        .restore_into(&mut target)
-        .unwrap_err();
+    let error = store.read(1).unwrap().restore_into(&mut target).unwrap_err();
     assert_eq!(error.kind(), milepost::ErrorKind::Mismatch);
     let text = error.to_string();
     for part in [
@@ -227,16 +204,8 @@ fn all_differences_are_told_at_once_and_nothing_is_restored() {
 
     let many = Tree::list((0..1000u32).map(|n| Tree::Leaf(Leaf::scalar(n))));
     store.save(2, &many, &SaveOptions::new()).unwrap();
-    let error = store
-        .read(2)
-        .unwrap()
-        .restore_into(&mut Tree::list([]))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("1000 places") && error.contains("and 980 more"),
-        "{error}"
-    );
+    let error = store.read(2).unwrap().restore_into(&mut Tree::list([])).unwrap_err().to_string();
+    assert!(error.contains("1000 places") && error.contains("and 980 more"), "{error}");
     assert!(error.lines().count() < 30);
 }
 
@@ -245,11 +214,7 @@ fn equal_states_have_equal_digests_and_others_do_not() {
     let folder = tempfile::tempdir().unwrap();
     let store = CheckpointStore::create(folder.path().join("store")).unwrap();
     let digest = |step, tree: Tree<Leaf<'static>>| {
-        store
-            .save(step, &tree, &SaveOptions::new())
-            .unwrap()
-            .info
-            .digest
+        store.save(step, &tree, &SaveOptions::new()).unwrap().info.digest
     };
     let zoo = digest(1, common::zoo());
     assert_eq!(digest(2, common::zoo()), zoo);
@@ -258,10 +223,7 @@ fn equal_states_have_equal_digests_and_others_do_not() {
         digest(3, one("a", 0.0)),
         digest(4, one("a", -0.0)),
         digest(5, one("b", 0.0)),
-        digest(
-            6,
-            Tree::map([("a", Tree::Leaf(Leaf::from(ndarray::arr0(0f32))))]),
-        ),
+        digest(6, Tree::map([("a", Tree::Leaf(Leaf::from(ndarray::arr0(0f32))))])),
     ];
     for (index, digest) in digests.iter().enumerate() {
         assert!(!digests[..index].contains(digest), "digest {index}");

@@ -24,14 +24,7 @@ struct Peer {
 impl Peer {
     fn start(role: &str, store: &Path) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args([
-                "--exact",
-                role,
-                "--ignored",
-                "--nocapture",
-                "--test-threads",
-                "1",
-            ])
+            .args(["--exact", role, "--ignored", "--nocapture", "--test-threads", "1"])
             .env("MILEPOST_TEST_STORE", store)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -77,10 +70,7 @@ fn peer_follows() {
         let expected: u64 = line.unwrap().parse().unwrap();
         let latest = store.latest_step().unwrap().unwrap();
         assert!(latest >= expected);
-        assert_eq!(
-            store.read(latest).unwrap().restore().unwrap(),
-            state(latest)
-        );
+        assert_eq!(store.read(latest).unwrap().restore().unwrap(), state(latest));
         say(&latest.to_string());
     }
 }
@@ -113,15 +103,9 @@ fn a_second_writer_is_told_so() {
     let store = CheckpointStore::create(&path).unwrap();
     let error = CheckpointStore::open(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Locked);
-    assert!(
-        error.to_string().contains("open for writing already"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("open for writing already"), "{error}");
     let said = Peer::start("peer_opens_for_writing", &path).hear().unwrap();
-    assert!(
-        said.starts_with("Locked ") && said.contains("for reading only"),
-        "{said}"
-    );
+    assert!(said.starts_with("Locked ") && said.contains("for reading only"), "{said}");
     store.save(1, &state(1), &SaveOptions::new()).unwrap();
     drop(store);
     CheckpointStore::open(&path).unwrap();
@@ -160,10 +144,7 @@ fn a_step_stays_readable_for_who_reads_it_when_it_is_deleted() {
     let store = CheckpointStore::create(&path).unwrap();
     store.save(1, &state(1), &SaveOptions::new()).unwrap();
     let here = store.read(1).unwrap();
-    let there = CheckpointStore::open_read_only(&path)
-        .unwrap()
-        .read(1)
-        .unwrap();
+    let there = CheckpointStore::open_read_only(&path).unwrap().read(1).unwrap();
     store.delete(1).unwrap();
     for step in 2..8 {
         store.save(step, &state(step), &SaveOptions::new()).unwrap();
@@ -193,20 +174,14 @@ fn a_writer_killed_in_a_save_loses_nothing() {
         let before = fs::read(&path).unwrap();
         let store = CheckpointStore::open_read_only(&path).unwrap();
         let steps = store.all_steps().unwrap();
-        assert!(
-            *steps.last().unwrap() >= latest,
-            "{latest} was saved, {steps:?} are there"
-        );
+        assert!(*steps.last().unwrap() >= latest, "{latest} was saved, {steps:?} are there");
         for step in steps {
             assert_eq!(store.read(step).unwrap().restore().unwrap(), state(step));
         }
         let report = store.verify().unwrap();
         assert!(report.faults.is_empty(), "{:?}", report.faults);
         drop(store);
-        assert!(
-            fs::read(&path).unwrap() == before,
-            "reading changed the file"
-        );
+        assert!(fs::read(&path).unwrap() == before, "reading changed the file");
     }
     let store = CheckpointStore::open(&path).unwrap();
     let step = store.latest_step().unwrap().unwrap() + 1;

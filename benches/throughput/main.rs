@@ -147,13 +147,7 @@ fn small_leaves(folder: &Path, rounds: usize, rows: &mut Rows) {
     assert!(target == state, "the state came back");
     let rate = |times: &[f64]| 20_000.0 / median(&times[WARM_UP..]);
     rows.at_least(NAME, "leaves_save_rate", rate(&save), "leaves/s", 300_000.0);
-    rows.at_least(
-        NAME,
-        "leaves_restore_rate",
-        rate(&restore),
-        "leaves/s",
-        600_000.0,
-    );
+    rows.at_least(NAME, "leaves_restore_rate", rate(&restore), "leaves/s", 600_000.0);
 }
 
 /// Opening a store that keeps 1,000 steps, until the number of the latest one is known.
@@ -163,15 +157,10 @@ fn many_steps(folder: &Path, rounds: usize, rows: &mut Rows) {
     let store = CheckpointStore::create(&path).expect("a new store");
     let state = State::small_leaves(8, 5);
     for step in 1..=1000 {
-        store
-            .save(step, &state, &SaveOptions::new().metric("loss", 0.5))
-            .expect("a save");
+        store.save(step, &state, &SaveOptions::new().metric("loss", 0.5)).expect("a save");
     }
     drop(store);
-    for (metric, read_only) in [
-        ("open_latest_step", false),
-        ("open_read_only_latest_step", true),
-    ] {
+    for (metric, read_only) in [("open_latest_step", false), ("open_read_only_latest_step", true)] {
         let mut times = Vec::new();
         for _ in 0..10 * rounds {
             let began = Instant::now();

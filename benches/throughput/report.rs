@@ -32,11 +32,8 @@ impl Rows {
         seconds: &[f64],
         raw_seconds: &[f64],
     ) {
-        let ratios: Vec<f64> = raw_seconds
-            .iter()
-            .zip(seconds)
-            .map(|(raw, seconds)| raw / seconds)
-            .collect();
+        let ratios: Vec<f64> =
+            raw_seconds.iter().zip(seconds).map(|(raw, seconds)| raw / seconds).collect();
         self.0.push(Row {
             workload,
             metric: metric.to_owned(),
@@ -57,14 +54,7 @@ impl Rows {
         limit: f64,
     ) {
         let metric = metric.to_owned();
-        self.0.push(Row {
-            workload,
-            metric,
-            value,
-            unit,
-            limit,
-            ratio: value / limit,
-        });
+        self.0.push(Row { workload, metric, value, unit, limit, ratio: value / limit });
     }
 
     /// A value that should reach a bound: a ratio from 1 on does.

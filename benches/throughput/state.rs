@@ -18,10 +18,8 @@ impl State {
     /// 256 MiB of float32.
     pub(crate) fn transformer(seed: u64) -> Self {
         const WIDTH: usize = 768;
-        let mut shapes: Vec<(String, Vec<usize>)> = vec![
-            ("wte".into(), vec![1546, WIDTH]),
-            ("ln_f".into(), vec![WIDTH]),
-        ];
+        let mut shapes: Vec<(String, Vec<usize>)> =
+            vec![("wte".into(), vec![1546, WIDTH]), ("ln_f".into(), vec![WIDTH])];
         for layer in 0..3 {
             let layer_shapes = [
                 ("ln_1/scale", vec![WIDTH]),
@@ -45,11 +43,7 @@ impl State {
             for (name, shape) in &shapes {
                 let array = match group {
                     "nu" => random(shape, LogNormal::new(-18.4, 1.0), &mut rng),
-                    _ => random(
-                        shape,
-                        Normal::new(0.0, rng.random_range(0.005..0.05)),
-                        &mut rng,
-                    ),
+                    _ => random(shape, Normal::new(0.0, rng.random_range(0.005..0.05)), &mut rng),
                 };
                 arrays.push((format!("{group}/{name}"), array));
             }
@@ -63,29 +57,18 @@ impl State {
         let arrays = (0..count).map(|leaf| {
             // The same shapes whatever the seed.
             let shape = [256 + leaf * 7919 % 769];
-            (
-                format!("leaf{leaf:05}"),
-                random(&shape, Normal::new(0.0, 0.02), &mut rng),
-            )
+            (format!("leaf{leaf:05}"), random(&shape, Normal::new(0.0, 0.02), &mut rng))
         });
-        Self {
-            step: seed,
-            arrays: arrays.collect(),
-        }
+        Self { step: seed, arrays: arrays.collect() }
     }
 
     /// The size of the arrays.
     pub(crate) fn bytes(&self) -> usize {
-        self.arrays
-            .iter()
-            .map(|(_, array)| size_of_val(slice(array)))
-            .sum()
+        self.arrays.iter().map(|(_, array)| size_of_val(slice(array))).sum()
     }
 
     pub(crate) fn arrays(&self) -> impl Iterator<Item = &[u8]> {
-        self.arrays
-            .iter()
-            .map(|(_, array)| bytemuck::cast_slice(slice(array)))
+        self.arrays.iter().map(|(_, array)| bytemuck::cast_slice(slice(array)))
     }
 
     pub(crate) fn arrays_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
@@ -97,28 +80,14 @@ impl State {
 
 impl Checkpoint for State {
     fn to_tree(&self) -> Tree<Leaf<'_>> {
-        let arrays = self
-            .arrays
-            .iter()
-            .map(|(name, array)| (name.as_str(), array.to_tree()));
-        Tree::record(
-            "State",
-            [("step", self.step.to_tree()), ("arrays", Tree::map(arrays))],
-        )
+        let arrays = self.arrays.iter().map(|(name, array)| (name.as_str(), array.to_tree()));
+        Tree::record("State", [("step", self.step.to_tree()), ("arrays", Tree::map(arrays))])
     }
 
     fn to_tree_mut(&mut self) -> Tree<LeafMut<'_>> {
-        let arrays = self
-            .arrays
-            .iter_mut()
-            .map(|(name, array)| (name.as_str(), array.to_tree_mut()));
-        Tree::record(
-            "State",
-            [
-                ("step", self.step.to_tree_mut()),
-                ("arrays", Tree::map(arrays)),
-            ],
-        )
+        let arrays =
+            self.arrays.iter_mut().map(|(name, array)| (name.as_str(), array.to_tree_mut()));
+        Tree::record("State", [("step", self.step.to_tree_mut()), ("arrays", Tree::map(arrays))])
     }
 }
 

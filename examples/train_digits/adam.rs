@@ -28,21 +28,15 @@ checkpoint_fields!(Adam { count, mu, nu });
 impl Adam {
     /// Before the first update.
     pub(crate) fn new() -> Self {
-        Self {
-            count: 0,
-            mu: Parameters::zeros(),
-            nu: Parameters::zeros(),
-        }
+        Self { count: 0, mu: Parameters::zeros(), nu: Parameters::zeros() }
     }
 
     /// Moves `parameters` against `gradient`.
     pub(crate) fn update(&mut self, parameters: &mut Parameters, gradient: &Parameters) {
         self.count += 1;
         // Both moments start at zero; dividing by these takes that bias away.
-        let (mu_weight, nu_weight) = (
-            1.0 - power(BETA_1, self.count),
-            1.0 - power(BETA_2, self.count),
-        );
+        let (mu_weight, nu_weight) =
+            (1.0 - power(BETA_1, self.count), 1.0 - power(BETA_2, self.count));
         let (mu, nu) = (&mut self.mu, &mut self.nu);
         macro_rules! update {
             ($($field:ident),*) => {$(
@@ -69,15 +63,11 @@ fn update_array<D: Dimension>(
     (mu, mu_weight): (&mut Array<f32, D>, f32),
     (nu, nu_weight): (&mut Array<f32, D>, f32),
 ) {
-    Zip::from(parameters)
-        .and(gradient)
-        .and(mu)
-        .and(nu)
-        .for_each(|parameter, &gradient, mu, nu| {
-            *mu = BETA_1 * *mu + (1.0 - BETA_1) * gradient;
-            *nu = BETA_2 * *nu + (1.0 - BETA_2) * gradient * gradient;
-            *parameter -= LEARNING_RATE * (*mu / mu_weight) / ((*nu / nu_weight).sqrt() + EPSILON);
-        });
+    Zip::from(parameters).and(gradient).and(mu).and(nu).for_each(|parameter, &gradient, mu, nu| {
+        *mu = BETA_1 * *mu + (1.0 - BETA_1) * gradient;
+        *nu = BETA_2 * *nu + (1.0 - BETA_2) * gradient * gradient;
+        *parameter -= LEARNING_RATE * (*mu / mu_weight) / ((*nu / nu_weight).sqrt() + EPSILON);
+    });
 }
 
 #[cfg(test)]

@@ -38,10 +38,7 @@ impl Images {
     pub(crate) fn select(&self, indices: &[usize]) -> Self {
         Self {
             pixels: self.pixels.select(Axis(0), indices),
-            labels: indices
-                .iter()
-                .filter_map(|&index| self.labels.get(index).copied())
-                .collect(),
+            labels: indices.iter().filter_map(|&index| self.labels.get(index).copied()).collect(),
         }
     }
 }
@@ -64,10 +61,7 @@ impl Digits {
         let mut order: Vec<usize> = (0..IMAGES).collect();
         order.shuffle(&mut ChaCha8Rng::seed_from_u64(SPLIT_SEED));
         let (train, test) = order.split_at(TRAIN_IMAGES);
-        Ok(Self {
-            train: images.select(train),
-            test: images.select(test),
-        })
+        Ok(Self { train: images.select(train), test: images.select(test) })
     }
 }
 
@@ -75,23 +69,14 @@ impl Digits {
 fn parse(csv: impl Read) -> Result<Images, Box<dyn Error>> {
     let mut pixels = Vec::new();
     let mut labels = Vec::new();
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .from_reader(csv);
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(csv);
     for (row, numbers) in reader.deserialize::<Vec<u8>>().enumerate() {
         let numbers = numbers?;
         let (image, label) = check(&numbers).map_err(|fault| format!("image {row}: {fault}"))?;
-        pixels.extend(
-            image
-                .iter()
-                .map(|&pixel| f32::from(pixel) / f32::from(BRIGHTEST)),
-        );
+        pixels.extend(image.iter().map(|&pixel| f32::from(pixel) / f32::from(BRIGHTEST)));
         labels.push(label);
     }
-    Ok(Images {
-        pixels: Array2::from_shape_vec((labels.len(), PIXELS), pixels)?,
-        labels,
-    })
+    Ok(Images { pixels: Array2::from_shape_vec((labels.len(), PIXELS), pixels)?, labels })
 }
 
 /// The pixels and the label of one row.
@@ -146,9 +131,6 @@ mod tests {
         assert!(message(format!("{zeros}17,9\n")).contains("a pixel is 17"));
         assert!(message(format!("{zeros}16,10\n")).contains("the label is 10"));
         assert!(message(format!("{zeros}-1,9\n")).contains("line: 1"));
-        assert_eq!(
-            parse(format!("{zeros}16,9\n").as_bytes()).unwrap().labels,
-            [9]
-        );
+        assert_eq!(parse(format!("{zeros}16,9\n").as_bytes()).unwrap().labels, [9]);
     }
 }

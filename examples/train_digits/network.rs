@@ -24,12 +24,7 @@ pub(crate) struct Parameters {
     /// `[CLASSES]`.
     pub(crate) output_bias: Array1<f32>,
 }
-checkpoint_fields!(Parameters {
-    hidden_weights,
-    hidden_bias,
-    output_weights,
-    output_bias,
-});
+checkpoint_fields!(Parameters { hidden_weights, hidden_bias, output_weights, output_bias });
 
 impl Parameters {
     /// All zero.
@@ -122,13 +117,7 @@ fn greatest(outputs: &ArrayView1<'_, f32>) -> usize {
     outputs
         .iter()
         .enumerate()
-        .fold(first, |best, (index, &output)| {
-            if output > best.1 {
-                (index, output)
-            } else {
-                best
-            }
-        })
+        .fold(first, |best, (index, &output)| if output > best.1 { (index, output) } else { best })
         .0
 }
 
@@ -142,13 +131,9 @@ mod tests {
     type Tensor = fn(&mut Parameters) -> &mut [f32];
 
     const TENSORS: [(&str, Tensor); 4] = [
-        ("hidden_weights", |p| {
-            p.hidden_weights.as_slice_mut().unwrap()
-        }),
+        ("hidden_weights", |p| p.hidden_weights.as_slice_mut().unwrap()),
         ("hidden_bias", |p| p.hidden_bias.as_slice_mut().unwrap()),
-        ("output_weights", |p| {
-            p.output_weights.as_slice_mut().unwrap()
-        }),
+        ("output_weights", |p| p.output_weights.as_slice_mut().unwrap()),
         ("output_bias", |p| p.output_bias.as_slice_mut().unwrap()),
     ];
 
@@ -182,11 +167,7 @@ mod tests {
                 let difference = (loss_at(value + nudge) - loss_at(value - nudge)) / (2.0 * nudge);
                 loss_at(value);
                 let error = (difference - gradient[index]).abs();
-                assert!(
-                    error < 1e-3,
-                    "{name}[{index}]: {difference} {}",
-                    gradient[index]
-                );
+                assert!(error < 1e-3, "{name}[{index}]: {difference} {}", gradient[index]);
             }
         }
     }

@@ -28,9 +28,7 @@ impl Progress {
             let accuracy = 100.0 * metrics.test_accuracy;
             let epoch = state.data.epoch;
             let loss = metrics.loss;
-            self.0.set_message(format!(
-                "epoch {epoch} loss {loss:.4} accuracy {accuracy:.1} %"
-            ));
+            self.0.set_message(format!("epoch {epoch} loss {loss:.4} accuracy {accuracy:.1} %"));
         }
         self.0.set_position(state.step);
     }

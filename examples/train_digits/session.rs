@@ -108,12 +108,7 @@ mod tests {
     use std::path::Path;
 
     fn options(store: &Path, steps: u64) -> Options {
-        Options {
-            store: store.to_owned(),
-            steps,
-            save_every: 20,
-            seed: 0,
-        }
+        Options { store: store.to_owned(), steps, save_every: 20, seed: 0 }
     }
 
     /// The steps that the runs end at are off the interval and inside an epoch (44.9 steps).
@@ -139,10 +134,7 @@ mod tests {
     #[test]
     fn the_interval_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let often = Options {
-            save_every: 7,
-            ..options(&folder.path().join("often"), 50)
-        };
+        let often = Options { save_every: 7, ..options(&folder.path().join("often"), 50) };
         let seldom = options(&folder.path().join("seldom"), 50);
         assert_eq!(run(&often).unwrap(), run(&seldom).unwrap());
     }
@@ -152,17 +144,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("run");
         run(&options(&store, 50)).unwrap();
-        let other = Options {
-            seed: 1,
-            ..options(&store, 60)
-        };
+        let other = Options { seed: 1, ..options(&store, 60) };
         let message = run(&other).unwrap_err().to_string();
         assert!(message.contains("seed 0, not 1"), "{message}");
         let message = run(&options(&store, 49)).unwrap_err().to_string();
-        assert!(
-            message.contains("at step 50 already, past --steps 49"),
-            "{message}"
-        );
+        assert!(message.contains("at step 50 already, past --steps 49"), "{message}");
     }
 
     #[test]
@@ -175,23 +161,13 @@ mod tests {
         assert!(steps.ends_with(&[360, 380, 400]), "{steps:?}");
         assert!((3..=4).contains(&steps.len()), "{steps:?}");
         assert!(
-            steps.contains(
-                &manager
-                    .best_step("test_accuracy", BestMode::Max)
-                    .unwrap()
-                    .unwrap()
-            )
+            steps.contains(&manager.best_step("test_accuracy", BestMode::Max).unwrap().unwrap())
         );
     }
 
     #[test]
     fn the_summary_is_one_line() {
-        let summary = Summary {
-            step: 5,
-            loss: 0.25,
-            test_accuracy: 0.975,
-            digest: [0xab; 16],
-        };
+        let summary = Summary { step: 5, loss: 0.25, test_accuracy: 0.975, digest: [0xab; 16] };
         let digest = "ab".repeat(16);
         assert_eq!(
             summary.to_string(),

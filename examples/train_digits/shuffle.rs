@@ -20,11 +20,7 @@ pub(crate) struct Generator {
     /// Place in the stream, in words of 32 bits: the low and the high half.
     word_position: [u64; 2],
 }
-checkpoint_fields!(Generator {
-    seed,
-    stream,
-    word_position,
-});
+checkpoint_fields!(Generator { seed, stream, word_position });
 
 impl Generator {
     /// At the start of the numbers of `seed`.
@@ -73,21 +69,13 @@ pub(crate) struct Shuffle {
     /// The order of this epoch: each training image once.
     permutation: Array1<u32>,
 }
-checkpoint_fields!(Shuffle {
-    epoch,
-    position,
-    permutation,
-});
+checkpoint_fields!(Shuffle { epoch, position, permutation });
 
 impl Shuffle {
     /// Before the first epoch.
     pub(crate) fn new() -> Self {
         let images = u32::try_from(TRAIN_IMAGES).unwrap_or(u32::MAX);
-        Self {
-            epoch: 0,
-            position: u64::from(images),
-            permutation: Array1::from_iter(0..images),
-        }
+        Self { epoch: 0, position: u64::from(images), permutation: Array1::from_iter(0..images) }
     }
 
     /// The next `count` images; the last of an epoch share a batch with the first of the next.
@@ -160,10 +148,7 @@ mod tests {
             assert!(epoch.into_iter().eq(0..TRAIN_IMAGES));
         }
         let other = Shuffle::new().next_batch(TRAIN_IMAGES, &mut Generator::new(4));
-        assert_ne!(
-            other,
-            Shuffle::new().next_batch(TRAIN_IMAGES, &mut Generator::new(3))
-        );
+        assert_ne!(other, Shuffle::new().next_batch(TRAIN_IMAGES, &mut Generator::new(3)));
     }
 
     #[test]

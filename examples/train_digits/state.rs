@@ -28,13 +28,7 @@ pub(crate) struct Config {
     pub(crate) learning_rate: f32,
     pub(crate) noise: f32,
 }
-checkpoint_fields!(Config {
-    seed,
-    hidden,
-    batch,
-    learning_rate,
-    noise,
-});
+checkpoint_fields!(Config { seed, hidden, batch, learning_rate, noise });
 
 impl Config {
     /// This program's configuration with `seed`.
@@ -74,11 +68,7 @@ pub(crate) struct Metrics {
     /// Share of test images that were recognized when this was last measured, from 0 to 1.
     pub(crate) test_accuracy: f64,
 }
-checkpoint_fields!(Metrics {
-    batch_loss,
-    loss,
-    test_accuracy,
-});
+checkpoint_fields!(Metrics { batch_loss, loss, test_accuracy });
 
 /// Everything a run has.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,15 +82,7 @@ pub(crate) struct TrainState {
     pub(crate) data: Shuffle,
     pub(crate) metrics: Metrics,
 }
-checkpoint_fields!(TrainState {
-    config,
-    step,
-    params,
-    opt_state,
-    rng,
-    data,
-    metrics,
-});
+checkpoint_fields!(TrainState { config, step, params, opt_state, rng, data, metrics });
 
 impl TrainState {
     /// Before the first step.
@@ -113,11 +95,7 @@ impl TrainState {
             opt_state: Adam::new(),
             rng,
             data: Shuffle::new(),
-            metrics: Metrics {
-                batch_loss: 0.0,
-                loss: 0.0,
-                test_accuracy: 0.0,
-            },
+            metrics: Metrics { batch_loss: 0.0, loss: 0.0, test_accuracy: 0.0 },
         }
     }
 
@@ -126,9 +104,7 @@ impl TrainState {
         let indices = self.data.next_batch(BATCH, &mut self.rng);
         let mut batch = digits.train.select(&indices);
         self.rng.with(|rng| {
-            batch
-                .pixels
-                .mapv_inplace(|pixel| pixel + rng.random_range(-NOISE..NOISE));
+            batch.pixels.mapv_inplace(|pixel| pixel + rng.random_range(-NOISE..NOISE));
         });
         let (loss, gradient) = self.params.loss_and_gradient(&batch);
         self.opt_state.update(&mut self.params, &gradient);
@@ -151,10 +127,7 @@ impl TrainState {
     pub(crate) fn check(&self, seed: u64) -> Result<(), String> {
         let differences = self.config.differences(&Config::new(seed));
         if !differences.is_empty() {
-            return Err(format!(
-                "it belongs to another run: {}",
-                differences.join("; ")
-            ));
+            return Err(format!("it belongs to another run: {}", differences.join("; ")));
         }
         if !self.data.is_whole() {
             return Err("its order of the images is not one of this data set".to_owned());

@@ -123,25 +123,16 @@ pub(crate) fn decode(
     out: &mut [u8],
 ) -> Result<(), ChunkError> {
     if usize::try_from(info.raw_len) != Ok(out.len()) {
-        return Err(ChunkError::RawLength {
-            expected: out.len(),
-            found: info.raw_len,
-        });
+        return Err(ChunkError::RawLength { expected: out.len(), found: info.raw_len });
     }
     check(id, info, stored)?;
     match info.codec {
         Codec::Raw if stored.len() == out.len() => out.copy_from_slice(stored),
         Codec::Raw => {
-            return Err(ChunkError::RawLength {
-                expected: stored.len(),
-                found: info.raw_len,
-            });
+            return Err(ChunkError::RawLength { expected: stored.len(), found: info.raw_len });
         }
         Codec::Lz4 => {
-            let fault = |message| ChunkError::Lz4 {
-                raw_len: info.raw_len,
-                message,
-            };
+            let fault = |message| ChunkError::Lz4 { raw_len: info.raw_len, message };
             let written = lz4_flex::block::decompress_into(stored, out)
                 .map_err(|error| fault(error.to_string()))?;
             if written != out.len() {
@@ -155,17 +146,11 @@ pub(crate) fn decode(
 /// Checks the length and the checksum of `stored`.
 pub(crate) fn check(id: ChunkId<'_>, info: &ChunkInfo, stored: &[u8]) -> Result<(), ChunkError> {
     if usize::try_from(info.stored_len) != Ok(stored.len()) {
-        return Err(ChunkError::StoredLength {
-            expected: info.stored_len,
-            found: stored.len(),
-        });
+        return Err(ChunkError::StoredLength { expected: info.stored_len, found: stored.len() });
     }
     let found = checksum(id, info, stored);
     if found != info.crc32 {
-        return Err(ChunkError::Checksum {
-            expected: info.crc32,
-            found,
-        });
+        return Err(ChunkError::Checksum { expected: info.crc32, found });
     }
     Ok(())
 }
@@ -173,10 +158,7 @@ pub(crate) fn check(id: ChunkId<'_>, info: &ChunkInfo, stored: &[u8]) -> Result<
 /// `info` with the checksum that `stored` has, for chunks made by a hostile hand.
 #[cfg(fuzzing)]
 pub(crate) fn with_checksum(id: ChunkId<'_>, info: ChunkInfo, stored: &[u8]) -> ChunkInfo {
-    ChunkInfo {
-        crc32: checksum(id, &info, stored),
-        ..info
-    }
+    ChunkInfo { crc32: checksum(id, &info, stored), ..info }
 }
 
 /// The crc32 of a chunk: over its identity, then its stored bytes.
@@ -203,12 +185,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ID: ChunkId<'_> = ChunkId {
-        path: b"\x03w\0",
-        shard: 0,
-        index: 2,
-        dtype: DType::F32,
-    };
+    const ID: ChunkId<'_> = ChunkId { path: b"\x03w\0", shard: 0, index: 2, dtype: DType::F32 };
 
     proptest! {
         #[test]
@@ -242,9 +219,8 @@ mod tests {
         let (info, stored) = encode(ID, &[0; 4096], Compression::Lz4);
         assert_eq!(info.codec, Codec::Lz4);
         assert!(stored.len() < 100);
-        let noise: Vec<u8> = (0..1024u32)
-            .flat_map(|i| (i.wrapping_mul(2_654_435_761)).to_le_bytes())
-            .collect();
+        let noise: Vec<u8> =
+            (0..1024u32).flat_map(|i| (i.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
         assert_eq!(encode(ID, &noise, Compression::Lz4).0.codec, Codec::Raw);
     }
 
@@ -253,34 +229,14 @@ mod tests {
         let (info, stored) = encode(ID, b"some bytes", Compression::None);
         let mut out = [0; 10];
         for other in [
-            ChunkId {
-                path: b"\x03v\0",
-                ..ID
-            },
+            ChunkId { path: b"\x03v\0", ..ID },
             ChunkId { shard: 1, ..ID },
             ChunkId { index: 3, ..ID },
-            ChunkId {
-                dtype: DType::I32,
-                ..ID
-            },
+            ChunkId { dtype: DType::I32, ..ID },
         ] {
-            assert!(
-                decode(other, &info, &stored, &mut out).is_err(),
-                "{other:?}"
-            );
+            assert!(decode(other, &info, &stored, &mut out).is_err(), "{other:?}");
         }
-        assert!(
-            decode(
-                ID,
-                &ChunkInfo {
-                    codec: Codec::Lz4,
-                    ..info
-                },
-                &stored,
-                &mut out
-            )
-            .is_err()
-        );
+        assert!(decode(ID, &ChunkInfo { codec: Codec::Lz4, ..info }, &stored, &mut out).is_err());
         assert!(decode(ID, &info, &stored[..9], &mut out).is_err());
         assert!(decode(ID, &info, &stored, &mut out[..9]).is_err());
     }

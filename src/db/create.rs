@@ -23,24 +23,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::{FORMAT_VERSION, encode_mark};
 
 pub(super) fn create(path: &Path) -> Result<()> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| Error::invalid("the path does not name a file"))?;
+    let name = path.file_name().ok_or_else(|| Error::invalid("the path does not name a file"))?;
     if path.symlink_metadata().is_ok() {
         return Err(already_exists());
     }
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     let mut prefix = OsString::from(".");
     prefix.push(name);
     // A model may be worth more than the machine it is trained on: a temporary file is readable
     // by its owner alone, and stays so.
-    let draft = tempfile::Builder::new()
-        .prefix(&prefix)
-        .suffix(".new")
-        .tempfile_in(folder);
+    let draft = tempfile::Builder::new().prefix(&prefix).suffix(".new").tempfile_in(folder);
     let draft = draft.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, "there is no such folder")
             .advise("create the folder first")
@@ -48,27 +41,20 @@ pub(super) fn create(path: &Path) -> Result<()> {
         _ => Error::from_io(error, "can't create the file"),
     })?;
     write_draft(&draft)?;
-    draft
-        .persist_noclobber(path)
-        .map_err(|error| match error.error.kind() {
-            std::io::ErrorKind::AlreadyExists => already_exists(),
-            _ => Error::from_io(error.error, "can't create the file"),
-        })?;
+    draft.persist_noclobber(path).map_err(|error| match error.error.kind() {
+        std::io::ErrorKind::AlreadyExists => already_exists(),
+        _ => Error::from_io(error.error, "can't create the file"),
+    })?;
     sync_folder(folder).map_err(|error| Error::from_io(error, "can't sync the folder"))
 }
 
 fn already_exists() -> Error {
-    Error::new(
-        ErrorKind::AlreadyExists,
-        "there is a file of this name already",
-    )
-    .advise("open it, or choose another name")
+    Error::new(ErrorKind::AlreadyExists, "there is a file of this name already")
+        .advise("open it, or choose another name")
 }
 
 fn write_draft(draft: &NamedTempFile) -> Result<()> {
-    let file = draft
-        .reopen()
-        .map_err(|error| Error::from_io(error, "can't open the new file"))?;
+    let file = draft.reopen().map_err(|error| Error::from_io(error, "can't open the new file"))?;
     let database =
         contain(|| builder(WRITER_CACHE_BYTES).create_with_backend(FileBackend::new(file)?))?;
     let result = contain(|| initialize(&database));
@@ -111,8 +97,6 @@ fn store_id() -> [u8; 16] {
 
 /// Nanoseconds since 1970-01-01 UTC; 0 for times before.
 fn unix_ns(time: SystemTime) -> u64 {
-    let since = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

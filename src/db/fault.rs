@@ -44,12 +44,11 @@ fn convert(error: redb::Error) -> Error {
         redb::Error::UpgradeRequired(_) => {
             super::not_a_store("it is a redb database of an older redb").with_source(error)
         }
-        redb::Error::PreviousIo => Error::new(
-            ErrorKind::Io,
-            "an earlier error closed the store for writing",
-        )
-        .advise("open the store again")
-        .with_source(error),
+        redb::Error::PreviousIo => {
+            Error::new(ErrorKind::Io, "an earlier error closed the store for writing")
+                .advise("open the store again")
+                .with_source(error)
+        }
         redb::Error::Unsupported | redb::Error::LockProtocolMismatch => {
             let message = "the file system, or another program, does not support sharing the file";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
@@ -66,10 +65,7 @@ pub(super) fn is_unclean(error: &Error) -> bool {
 /// Whether an earlier error closed the database.
 pub(super) fn is_closed(error: &Error) -> bool {
     use redb::Error::{DatabaseClosed, LockPoisoned, PreviousIo};
-    matches!(
-        redb_error(error),
-        Some(PreviousIo | DatabaseClosed | LockPoisoned(_))
-    )
+    matches!(redb_error(error), Some(PreviousIo | DatabaseClosed | LockPoisoned(_)))
 }
 
 fn redb_error(error: &Error) -> Option<&redb::Error> {
@@ -83,9 +79,7 @@ fn damaged(message: &str) -> Error {
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("unknown")
-        .to_owned()
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown").to_owned()
 }
 
 #[cfg(test)]

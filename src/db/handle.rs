@@ -33,10 +33,7 @@ pub(super) enum Handle {
 impl Handle {
     pub(super) fn open_writer(path: &Path) -> Result<Self> {
         let database = contain(|| builder(WRITER_CACHE_BYTES).open(path))?;
-        Ok(Self::Writer {
-            database,
-            payload_reader: OnceLock::new(),
-        })
+        Ok(Self::Writer { database, payload_reader: OnceLock::new() })
     }
 
     /// Opens a file for reading that a crash may have left unclean.
@@ -52,11 +49,10 @@ impl Handle {
     pub(super) fn writer(&self) -> Result<&redb::Database> {
         match self {
             Self::Writer { database, .. } => Ok(database),
-            Self::Reader(_) => Err(Error::new(
-                ErrorKind::ReadOnly,
-                "the store is open for reading only",
-            )
-            .advise("open it for writing")),
+            Self::Reader(_) => {
+                Err(Error::new(ErrorKind::ReadOnly, "the store is open for reading only")
+                    .advise("open it for writing"))
+            }
             Self::Closed => Err(closed()),
         }
     }
@@ -87,11 +83,7 @@ impl Handle {
         };
         let tx = contain(|| reader.begin_read()).and_then(ReadTx::new)?;
         // The file may have been moved away, and another one put in its place.
-        Ok(if tx.store_id()? == own.store_id()? {
-            tx
-        } else {
-            own
-        })
+        Ok(if tx.store_id()? == own.store_id()? { tx } else { own })
     }
 }
 

@@ -65,11 +65,7 @@ impl Database {
     }
 
     fn new(handle: Handle, path: &Path, store_id: [u8; 16]) -> Self {
-        Self {
-            handle: RwLock::new(Arc::new(handle)),
-            path: path.to_owned(),
-            store_id,
-        }
+        Self { handle: RwLock::new(Arc::new(handle)), path: path.to_owned(), store_id }
     }
 
     /// The path that the file was opened with.
@@ -119,16 +115,10 @@ impl Database {
         contain_drop(failed);
         let (reader, store_id) = check_format(&self.path)?;
         if store_id != self.store_id {
-            return Err(
-                Error::new(ErrorKind::Io, "another store is at the path of this one")
-                    .advise("bring the file back, or open the store anew"),
-            );
+            return Err(Error::new(ErrorKind::Io, "another store is at the path of this one")
+                .advise("bring the file back, or open the store anew"));
         }
-        let handle = if writes {
-            Handle::open_writer(&self.path)?
-        } else {
-            reader
-        };
+        let handle = if writes { Handle::open_writer(&self.path)? } else { reader };
         *current = Arc::new(handle);
         Ok(Arc::clone(&current))
     }
@@ -136,10 +126,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let handle = self
-            .handle
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
+        let handle = self.handle.get_mut().unwrap_or_else(PoisonError::into_inner);
         contain_drop(std::mem::replace(handle, Arc::new(Handle::Closed)));
     }
 }
@@ -185,9 +172,6 @@ fn check_file(path: &Path) -> Result<()> {
 }
 
 fn not_a_store(why: &str) -> Error {
-    Error::new(
-        ErrorKind::NotAStore,
-        format!("this is not a milepost store: {why}"),
-    )
-    .advise("check the path; the file was not changed")
+    Error::new(ErrorKind::NotAStore, format!("this is not a milepost store: {why}"))
+        .advise("check the path; the file was not changed")
 }

@@ -55,9 +55,7 @@ impl ReadTx {
 
     fn tables(&self) -> Result<&Tables> {
         // The tables are only taken away when this is dropped.
-        self.0
-            .as_ref()
-            .ok_or_else(|| Error::damaged("the read transaction has ended"))
+        self.0.as_ref().ok_or_else(|| Error::damaged("the read transaction has ended"))
     }
 
     /// The format version; `None` if there is none.
@@ -68,17 +66,13 @@ impl ReadTx {
 
     /// The 16 bytes that name the store.
     pub(crate) fn store_id(&self) -> Result<[u8; 16]> {
-        let bytes = self
-            .meta(STORE_ID_KEY)?
-            .and_then(|bytes| bytes.try_into().ok());
+        let bytes = self.meta(STORE_ID_KEY)?.and_then(|bytes| bytes.try_into().ok());
         bytes.ok_or_else(|| Error::damaged("the store has no id"))
     }
 
     /// When the store was created, in nanoseconds since 1970-01-01 UTC.
     pub(crate) fn created_unix_ns(&self) -> Result<u64> {
-        let bytes = self
-            .meta(CREATED_KEY)?
-            .and_then(|bytes| bytes.try_into().ok());
+        let bytes = self.meta(CREATED_KEY)?.and_then(|bytes| bytes.try_into().ok());
         bytes
             .map(u64::from_le_bytes)
             .ok_or_else(|| Error::damaged("the store has no creation time"))

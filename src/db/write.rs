@@ -23,11 +23,7 @@ impl<'d> WriteTx<'d> {
         let database = handle.writer()?;
         let mut tx = contain(|| database.begin_write())?;
         tx.set_quick_repair(true);
-        Ok(Self {
-            handle,
-            tx: Some(tx),
-            path,
-        })
+        Ok(Self { handle, tx: Some(tx), path })
     }
 
     /// Runs an operation on the transaction.
@@ -35,12 +31,8 @@ impl<'d> WriteTx<'d> {
         &self,
         operation: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T> {
-        let tx = self
-            .tx
-            .as_ref()
-            .ok_or_else(|| Error::damaged("the write transaction has ended"));
-        tx.and_then(|tx| contain(|| operation(tx)))
-            .map_err(|error| error.in_file(self.path))
+        let tx = self.tx.as_ref().ok_or_else(|| Error::damaged("the write transaction has ended"));
+        tx.and_then(|tx| contain(|| operation(tx))).map_err(|error| error.in_file(self.path))
     }
 
     /// Adds a pack. The bytes are copied once, into the page of the database that holds them.
@@ -58,10 +50,7 @@ impl<'d> WriteTx<'d> {
                 return Ok(0);
             };
             let mut swept = 0;
-            for entry in tx
-                .open_table(PACKS)?
-                .extract_from_if(first.., |_, _| true)?
-            {
+            for entry in tx.open_table(PACKS)?.extract_from_if(first.., |_, _| true)? {
                 entry?;
                 swept += 1;
             }
@@ -72,8 +61,7 @@ impl<'d> WriteTx<'d> {
     /// Sets the pack high-water mark.
     pub(crate) fn set_pack_mark(&self, mark: u64) -> Result<()> {
         self.run(|tx| {
-            tx.open_table(META)?
-                .insert(PACK_MARK_KEY, &encode_mark(mark)[..])?;
+            tx.open_table(META)?.insert(PACK_MARK_KEY, &encode_mark(mark)[..])?;
             Ok(())
         })
     }
@@ -151,11 +139,7 @@ impl<'d> WriteTx<'d> {
     /// Commits what was written so far and begins the next transaction.
     pub(crate) fn commit_wave(&mut self) -> Result<()> {
         let handle = Arc::clone(&self.handle);
-        let ended = Self {
-            handle: Arc::clone(&handle),
-            tx: None,
-            path: self.path,
-        };
+        let ended = Self { handle: Arc::clone(&handle), tx: None, path: self.path };
         std::mem::replace(self, ended).commit()?;
         *self = Self::begin(handle, self.path).map_err(|error| error.in_file(self.path))?;
         Ok(())
@@ -178,7 +162,5 @@ impl Drop for WriteTx<'_> {
 }
 
 fn numbers(packs: &[PackRange]) -> impl Iterator<Item = u64> {
-    packs
-        .iter()
-        .flat_map(|range| range.first..range.first.saturating_add(range.count))
+    packs.iter().flat_map(|range| range.first..range.first.saturating_add(range.count))
 }

@@ -169,9 +169,7 @@ impl CheckpointManager {
     ) -> Result<SaveOutcome> {
         let keep = &*self.options.keep;
         let retention = |steps: &[StepInfo]| victims(keep, steps, SystemTime::now());
-        let report = self
-            .store
-            .save_and_retain(step, source, options, &retention)?;
+        let report = self.store.save_and_retain(step, source, options, &retention)?;
         Ok(SaveOutcome::Saved(report))
     }
 
@@ -195,11 +193,7 @@ impl CheckpointManager {
         let latest = latest.as_ref().and_then(|(_, info)| info.as_ref());
         let context = SaveContext::new(latest, SystemTime::now());
         let wanted = self.options.save.should_save(step, &context);
-        Ok(if wanted {
-            None
-        } else {
-            Some(SkipReason::OffPolicy)
-        })
+        Ok(if wanted { None } else { Some(SkipReason::OffPolicy) })
     }
 
     /// What is known of the latest step; `None` if its record is damaged, which must not keep the

@@ -15,11 +15,7 @@ pub struct ManagerOptions {
 
 impl Default for ManagerOptions {
     fn default() -> Self {
-        Self {
-            save: Box::new(Always),
-            keep: Box::new(All),
-            store: StoreOptions::default(),
-        }
+        Self { save: Box::new(Always), keep: Box::new(All), store: StoreOptions::default() }
     }
 }
 

@@ -159,9 +159,7 @@ impl AnyOf {
 
 impl SavePolicy for AnyOf {
     fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool {
-        self.0
-            .iter()
-            .any(|policy| policy.should_save(step, context))
+        self.0.iter().any(|policy| policy.should_save(step, context))
     }
 }
 
@@ -191,16 +189,9 @@ mod tests {
         assert_eq!(saved(&Every(Duration::from_secs(3))), [1, 4, 7, 10]);
         assert_eq!(saved(&OnSteps::new([3, 99, 5])), [3, 5]);
         assert_eq!(saved(&FirstCall), [1]);
+        assert_eq!(saved(&Predicate::new(|step, _: &SaveContext<'_>| step > 8)), [9, 10]);
         assert_eq!(
-            saved(&Predicate::new(|step, _: &SaveContext<'_>| step > 8)),
-            [9, 10]
-        );
-        assert_eq!(
-            saved(
-                &FirstCall
-                    .or(EveryNSteps::new(5).unwrap())
-                    .or(OnSteps::new([6]))
-            ),
+            saved(&FirstCall.or(EveryNSteps::new(5).unwrap()).or(OnSteps::new([6]))),
             [1, 5, 6, 10]
         );
         assert_eq!(saved(&AnyOf::new([])), [0; 0]);
@@ -214,12 +205,7 @@ mod tests {
 
     #[test]
     fn an_interval_of_no_steps_is_refused() {
-        assert!(
-            EveryNSteps::new(0)
-                .unwrap_err()
-                .to_string()
-                .contains("0 steps")
-        );
+        assert!(EveryNSteps::new(0).unwrap_err().to_string().contains("0 steps"));
     }
 
     #[test]

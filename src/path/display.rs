@@ -83,10 +83,7 @@ mod tests {
         let name = |name: &str| KeyPath::from([Key::from(name)]);
         for (path, text) in [
             (KeyPath::root(), "/"),
-            (
-                name("params").child(Key::Index(0)).child("w"),
-                "params[0]/w",
-            ),
+            (name("params").child(Key::Index(0)).child("w"), "params[0]/w"),
             (KeyPath::from([Key::Index(0), Key::from("w")]), "[0]/w"),
             (KeyPath::from([Key::Int(1), Key::from("x")]), "1/x"),
             (KeyPath::from([Key::Int(-3)]), "-3"),

@@ -101,9 +101,8 @@ impl KeyPath {
 }
 
 fn integer(bytes: &[u8]) -> Result<(u64, &[u8])> {
-    let (value, after) = bytes
-        .split_first_chunk()
-        .ok_or_else(|| damaged("an integer key is cut short"))?;
+    let (value, after) =
+        bytes.split_first_chunk().ok_or_else(|| damaged("an integer key is cut short"))?;
     Ok((u64::from_be_bytes(*value), after))
 }
 
@@ -130,10 +129,7 @@ fn name(bytes: &[u8]) -> Result<(Key, &[u8])> {
 }
 
 fn damaged(message: impl Into<String>) -> Error {
-    Error::damaged(format!(
-        "a stored key path makes no sense: {}",
-        message.into()
-    ))
+    Error::damaged(format!("a stored key path makes no sense: {}", message.into()))
 }
 
 #[cfg(test)]
@@ -220,10 +216,7 @@ mod tests {
         for (bytes, says) in [
             (vec![0], "0x00 is no kind of key"),
             (vec![4], "0x04 is no kind of key"),
-            (
-                vec![INT, 0x80, 0, 0, 0, 0, 0, 0],
-                "an integer key is cut short",
-            ),
+            (vec![INT, 0x80, 0, 0, 0, 0, 0, 0], "an integer key is cut short"),
             (vec![INDEX], "an integer key is cut short"),
             (vec![NAME, b'a'], "a name is cut short"),
             (vec![NAME, 0, 0xff], "a name is cut short"),

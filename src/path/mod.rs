@@ -210,11 +210,7 @@ pub(crate) mod tests {
         let weights = layer.child("w");
         assert_eq!(weights.parent().as_ref(), Some(&layer));
         assert!(weights.starts_with(&layer) && !layer.starts_with(&weights));
-        assert!(
-            !KeyPath::root()
-                .child("layers2")
-                .starts_with(&KeyPath::root().child("layers"))
-        );
+        assert!(!KeyPath::root().child("layers2").starts_with(&KeyPath::root().child("layers")));
         assert_eq!(KeyPath::root().parent(), None);
         let mut path = weights.clone();
         assert_eq!(path.pop(), Some(Key::from("w")));
@@ -229,19 +225,11 @@ pub(crate) mod tests {
         name(MAX_KEY_NAME_BYTES).check().unwrap();
         let error = name(MAX_KEY_NAME_BYTES + 1).check().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        assert!(
-            error.to_string().contains("4097 bytes, at most 4096"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("4097 bytes, at most 4096"), "{error}");
         let deep = |depth| (0..depth).map(Key::Index).collect::<KeyPath>();
         deep(MAX_TREE_DEPTH).check().unwrap();
         deep(MAX_TREE_DEPTH + 1).check().unwrap_err();
         let long: KeyPath = (0..9).map(|_| Key::Name("\0".repeat(4000))).collect();
-        assert!(
-            long.check()
-                .unwrap_err()
-                .to_string()
-                .contains("encoded bytes")
-        );
+        assert!(long.check().unwrap_err().to_string().contains("encoded bytes"));
     }
 }

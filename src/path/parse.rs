@@ -21,10 +21,8 @@ impl FromStr for KeyPath {
         let path = parse(text)?;
         let canonical = path.to_string();
         if canonical != text {
-            return Err(
-                Error::invalid(format!("{text:?} is not how a key path is written"))
-                    .advise(format!("write {canonical}")),
-            );
+            return Err(Error::invalid(format!("{text:?} is not how a key path is written"))
+                .advise(format!("write {canonical}")));
         }
         Ok(path)
     }
@@ -231,10 +229,7 @@ mod tests {
         ] {
             let error = text.parse::<KeyPath>().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            assert!(
-                error.to_string().ends_with(&format!("; write {right}")),
-                "{text}: {error}"
-            );
+            assert!(error.to_string().ends_with(&format!("; write {right}")), "{text}: {error}");
             right.parse::<KeyPath>().unwrap();
         }
     }
@@ -242,20 +237,14 @@ mod tests {
     #[test]
     fn a_fault_says_where_and_what_was_expected_and_found() {
         for (text, says) in [
-            (
-                "",
-                "expected a name, an integer of 64 bits or an index at byte 0, found the end",
-            ),
+            ("", "expected a name, an integer of 64 bits or an index at byte 0, found the end"),
             ("/a", "or an index at byte 0, found '/'"),
             ("//", "or an index at byte 0, found '/'"),
             ("a/", "or an index at byte 2, found the end"),
             ("a//b", "or an index at byte 2, found '/'"),
             ("+1", "or an index at byte 0, found '+'"),
             ("1x", "at byte 0, found \"1x\""),
-            (
-                "a/9223372036854775808",
-                "at byte 2, found \"9223372036854775808\"",
-            ),
+            ("a/9223372036854775808", "at byte 2, found \"9223372036854775808\""),
             ("ö", "at byte 0, found 'ö'"),
             ("a b", "expected /, [ or the end at byte 1, found ' '"),
             ("[0]a", "expected /, [ or the end at byte 3, found 'a'"),
@@ -263,21 +252,12 @@ mod tests {
             ("a]", "expected /, [ or the end at byte 1, found ']'"),
             ("[0", "expected ] at byte 2, found the end"),
             ("[0x]", "expected ] at byte 2, found 'x'"),
-            (
-                "[x]",
-                "expected an index from 0 to 18446744073709551615 at byte 1, found 'x'",
-            ),
+            ("[x]", "expected an index from 0 to 18446744073709551615 at byte 1, found 'x'"),
             ("[]", "at byte 1, found ']'"),
             ("[-1]", "at byte 1, found '-'"),
-            (
-                "[18446744073709551616]",
-                "at byte 1, found \"18446744073709551616\"",
-            ),
+            ("[18446744073709551616]", "at byte 1, found \"18446744073709551616\""),
             ("a/\"b", "expected a closing \" at byte 4, found the end"),
-            (
-                "a/\"\\x\"",
-                "expected a JSON string at byte 2, found \"\\\"\\\\x\\\"\"",
-            ),
+            ("a/\"\\x\"", "expected a JSON string at byte 2, found \"\\\"\\\\x\\\"\""),
             ("\"\\ud800\"", "expected a JSON string at byte 0"),
             ("\"\n\"", "expected a JSON string at byte 0"),
         ] {

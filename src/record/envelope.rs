@@ -41,17 +41,11 @@ impl Kind {
     }
 
     pub(super) fn archive(self, error: &rkyv::rancor::Error) -> RecordError {
-        RecordError::Archive {
-            kind: self.name(),
-            message: error.to_string(),
-        }
+        RecordError::Archive { kind: self.name(), message: error.to_string() }
     }
 
     pub(super) fn content(self, message: impl Into<String>) -> RecordError {
-        RecordError::Content {
-            kind: self.name(),
-            message: message.into(),
-        }
+        RecordError::Content { kind: self.name(), message: message.into() }
     }
 }
 
@@ -74,47 +68,25 @@ pub(super) fn open<'r>(
 ) -> Result<&'r [u8], RecordError> {
     let name = kind.name();
     if record.len() > MAX_RECORD_BYTES {
-        return Err(RecordError::Long {
-            kind: name,
-            limit: MAX_RECORD_BYTES,
-            found: record.len(),
-        });
+        return Err(RecordError::Long { kind: name, limit: MAX_RECORD_BYTES, found: record.len() });
     }
-    let short = RecordError::Short {
-        kind: name,
-        expected: HEADER_BYTES,
-        found: record.len(),
-    };
+    let short = RecordError::Short { kind: name, expected: HEADER_BYTES, found: record.len() };
     let Some((stored, rest)) = record.split_first_chunk::<4>() else {
         return Err(short);
     };
     let Some((header, payload)) = rest.split_first_chunk::<4>() else {
         return Err(short);
     };
-    let (expected, found) = (
-        u32::from_le_bytes(*stored),
-        checksum(identity, *header, payload),
-    );
+    let (expected, found) = (u32::from_le_bytes(*stored), checksum(identity, *header, payload));
     if expected != found {
-        return Err(RecordError::Checksum {
-            kind: name,
-            expected,
-            found,
-        });
+        return Err(RecordError::Checksum { kind: name, expected, found });
     }
     let [code, version, _, _] = *header;
     if code != kind.code() {
-        return Err(RecordError::Kind {
-            kind: name,
-            found: code,
-        });
+        return Err(RecordError::Kind { kind: name, found: code });
     }
     if version != VERSION {
-        return Err(RecordError::Version {
-            kind: name,
-            expected: VERSION,
-            found: version,
-        });
+        return Err(RecordError::Version { kind: name, expected: VERSION, found: version });
     }
     Ok(payload)
 }
@@ -137,24 +109,15 @@ mod tests {
             assert!(open(Kind::Step, b"7", &damaged).is_err(), "bit {bit}");
         }
         for length in 0..record.len() {
-            assert!(
-                open(Kind::Step, b"7", &record[..length]).is_err(),
-                "length {length}"
-            );
+            assert!(open(Kind::Step, b"7", &record[..length]).is_err(), "length {length}");
         }
     }
 
     #[test]
     fn a_record_in_the_wrong_place_is_noticed() {
         let record = seal(Kind::Step, b"7", b"payload");
-        assert!(matches!(
-            open(Kind::Step, b"8", &record),
-            Err(RecordError::Checksum { .. })
-        ));
-        assert!(matches!(
-            open(Kind::Leaf, b"7", &record),
-            Err(RecordError::Kind { .. })
-        ));
+        assert!(matches!(open(Kind::Step, b"8", &record), Err(RecordError::Checksum { .. })));
+        assert!(matches!(open(Kind::Leaf, b"7", &record), Err(RecordError::Kind { .. })));
     }
 
     #[test]
@@ -163,9 +126,6 @@ mod tests {
         let mut record = checksum(b"k", header, b"").to_le_bytes().to_vec();
         record.extend_from_slice(&header);
         let error = open(Kind::Leaf, b"k", &record).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the leaf record has version 2, this milepost reads up to 1"
-        );
+        assert_eq!(error.to_string(), "the leaf record has version 2, this milepost reads up to 1");
     }
 }

@@ -63,10 +63,8 @@ const _: () = assert!(align_of::<ArchivedLeafV1>() == 1);
 impl LeafRecord {
     pub(crate) fn encode(&self, step: u64, path: &[u8]) -> Result<Vec<u8>, RecordError> {
         let lengths = self.meta.shape.lengths();
-        let shape: Vec<u64> = lengths
-            .iter()
-            .map(|&length| u64::try_from(length).unwrap_or(u64::MAX))
-            .collect();
+        let shape: Vec<u64> =
+            lengths.iter().map(|&length| u64::try_from(length).unwrap_or(u64::MAX)).collect();
         let chunk = |chunk: &StoredChunk| ChunkV1 {
             pack: chunk.pack,
             offset: chunk.offset,
@@ -108,17 +106,10 @@ impl LeafRecord {
             return Err(fault("its shard is not the whole array"));
         }
         let chunks: Vec<StoredChunk> = shard.chunks.iter().map(chunk).collect::<Result<_, _>>()?;
-        let expected = meta
-            .size_bytes()
-            .map_err(|error| fault(error.to_string()))?;
-        let found = chunks
-            .iter()
-            .map(|chunk| u64::from(chunk.info.raw_len))
-            .sum::<u64>();
+        let expected = meta.size_bytes().map_err(|error| fault(error.to_string()))?;
+        let found = chunks.iter().map(|chunk| u64::from(chunk.info.raw_len)).sum::<u64>();
         if u64::try_from(expected) != Ok(found) {
-            return Err(fault(format!(
-                "{meta} has {expected} bytes, its chunks have {found}"
-            )));
+            return Err(fault(format!("{meta} has {expected} bytes, its chunks have {found}")));
         }
         Ok(Self { meta, chunks })
     }
@@ -132,13 +123,9 @@ fn meta(archive: &ArchivedLeafV1) -> Result<LeafMeta, RecordError> {
     if archive.shape.len() > MAX_DIMENSIONS {
         return Err(fault(format!("it has {} dimensions", archive.shape.len())));
     }
-    let lengths = archive
-        .shape
-        .iter()
-        .map(|length| usize::try_from(length.to_native()));
-    let lengths = lengths
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| fault(error.to_string()))?;
+    let lengths = archive.shape.iter().map(|length| usize::try_from(length.to_native()));
+    let lengths =
+        lengths.collect::<Result<Vec<_>, _>>().map_err(|error| fault(error.to_string()))?;
     let shape = Shape::new(lengths).map_err(|error| fault(error.to_string()))?;
     let fits = match kind {
         LeafKind::Array => true,
@@ -168,18 +155,13 @@ fn chunk(archive: &ArchivedChunkV1) -> Result<StoredChunk, RecordError> {
         },
     };
     let bytes = |length: u32| usize::try_from(length).unwrap_or(usize::MAX);
-    let (raw, stored, offset) = (
-        bytes(chunk.info.raw_len),
-        bytes(chunk.info.stored_len),
-        bytes(chunk.offset),
-    );
+    let (raw, stored, offset) =
+        (bytes(chunk.info.raw_len), bytes(chunk.info.stored_len), bytes(chunk.offset));
     if raw == 0 || raw > MAX_CHUNK_BYTES {
         return Err(fault(format!("a chunk has {raw} raw bytes")));
     }
     if offset.saturating_add(stored) > MAX_PACK_BYTES || offset % CHUNK_ALIGN_BYTES != 0 {
-        return Err(fault(format!(
-            "a chunk has {stored} bytes at {offset} of its pack"
-        )));
+        return Err(fault(format!("a chunk has {stored} bytes at {offset} of its pack")));
     }
     Ok(chunk)
 }
@@ -197,28 +179,12 @@ mod tests {
     use super::*;
 
     fn record() -> LeafRecord {
-        let info = ChunkInfo {
-            codec: Codec::Lz4,
-            raw_len: 16,
-            stored_len: 5,
-            crc32: 1,
-            hash: [3; 16],
-        };
-        let chunk = StoredChunk {
-            pack: 9,
-            offset: 32,
-            info,
-        };
+        let info =
+            ChunkInfo { codec: Codec::Lz4, raw_len: 16, stored_len: 5, crc32: 1, hash: [3; 16] };
+        let chunk = StoredChunk { pack: 9, offset: 32, info };
         LeafRecord {
             meta: LeafMeta::array(DType::F32, Shape::new([2, 4]).unwrap()),
-            chunks: vec![
-                chunk,
-                StoredChunk {
-                    pack: 10,
-                    offset: 0,
-                    ..chunk
-                },
-            ],
+            chunks: vec![chunk, StoredChunk { pack: 10, offset: 0, ..chunk }],
         }
     }
 
@@ -252,21 +218,12 @@ mod tests {
             let error = LeafRecord::decode(3, b"p", &bytes).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         };
-        refuse(
-            &|record| record.chunks.truncate(1),
-            "has 32 bytes, its chunks have 16",
-        );
+        refuse(&|record| record.chunks.truncate(1), "has 32 bytes, its chunks have 16");
         refuse(&|record| record.chunks[0].offset = 8, "at 8 of its pack");
         refuse(&|record| record.chunks[0].offset = 1 << 30, "of its pack");
         refuse(&|record| record.chunks[0].info.raw_len = 0, "0 raw bytes");
-        refuse(
-            &|record| record.meta.kind = LeafKind::Scalar,
-            "a scalar can't be float32[2, 4]",
-        );
-        refuse(
-            &|record| record.meta.shape = Shape::in_memory(&[1 << 60, 8]),
-            "more elements",
-        );
+        refuse(&|record| record.meta.kind = LeafKind::Scalar, "a scalar can't be float32[2, 4]");
+        refuse(&|record| record.meta.shape = Shape::in_memory(&[1 << 60, 8]), "more elements");
     }
 
     /// The example of `format.md`.
@@ -281,11 +238,7 @@ mod tests {
         };
         let record = LeafRecord {
             meta: LeafMeta::array(DType::F32, Shape::new([2, 3]).unwrap()),
-            chunks: vec![StoredChunk {
-                pack: 9,
-                offset: 32,
-                info,
-            }],
+            chunks: vec![StoredChunk { pack: 9, offset: 32, info }],
         };
         let bytes = record.encode(100, &[3, b'w', 0]).unwrap();
         let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

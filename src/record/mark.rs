@@ -12,10 +12,7 @@ pub(crate) fn encode_mark(mark: u64) -> Vec<u8> {
 pub(crate) fn decode_mark(record: &[u8]) -> Result<u64, RecordError> {
     let payload = open(Kind::Mark, IDENTITY, record)?;
     let bytes = payload.try_into().map_err(|_| {
-        Kind::Mark.content(format!(
-            "its payload has {} bytes, expected 8",
-            payload.len()
-        ))
+        Kind::Mark.content(format!("its payload has {} bytes, expected 8", payload.len()))
     })?;
     Ok(u64::from_le_bytes(bytes))
 }

@@ -22,29 +22,13 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum RecordError {
     #[error("the {kind} record has {found} bytes, at least {expected} are needed")]
-    Short {
-        kind: &'static str,
-        expected: usize,
-        found: usize,
-    },
+    Short { kind: &'static str, expected: usize, found: usize },
     #[error("the {kind} record has {found} bytes, more than the limit of {limit}")]
-    Long {
-        kind: &'static str,
-        limit: usize,
-        found: usize,
-    },
+    Long { kind: &'static str, limit: usize, found: usize },
     #[error("the {kind} record has checksum {found:#010x}, expected {expected:#010x}")]
-    Checksum {
-        kind: &'static str,
-        expected: u32,
-        found: u32,
-    },
+    Checksum { kind: &'static str, expected: u32, found: u32 },
     #[error("the {kind} record has version {found}, this milepost reads up to {expected}")]
-    Version {
-        kind: &'static str,
-        expected: u8,
-        found: u8,
-    },
+    Version { kind: &'static str, expected: u8, found: u8 },
     #[error("the {kind} record is of another kind ({found})")]
     Kind { kind: &'static str, found: u8 },
     #[error("the {kind} record is no valid archive: {message}")]

@@ -61,10 +61,8 @@ struct MetricV1 {
 
 impl StepRecord {
     pub(crate) fn encode(&self, step: u64) -> Result<Vec<u8>, RecordError> {
-        let metric = |(name, value): (&String, &f64)| MetricV1 {
-            name: name.clone(),
-            value: *value,
-        };
+        let metric =
+            |(name, value): (&String, &f64)| MetricV1 { name: name.clone(), value: *value };
         let archive = StepV1 {
             started_unix_ns: self.started_unix_ns,
             committed_unix_ns: self.committed_unix_ns,
@@ -93,30 +91,23 @@ impl StepRecord {
                 archive.metrics.len()
             )));
         }
-        let metadata = archive
-            .custom_metadata
-            .as_ref()
-            .map(rkyv::string::ArchivedString::as_str);
+        let metadata = archive.custom_metadata.as_ref().map(rkyv::string::ArchivedString::as_str);
         if metadata.is_some_and(|text| text.len() > MAX_CUSTOM_METADATA_BYTES) {
             return Err(Kind::Step.content("its custom metadata exceeds the limit"));
         }
-        let metrics = archive
-            .metrics
-            .iter()
-            .map(|row| (row.name.to_string(), row.value.to_native()));
+        let metrics =
+            archive.metrics.iter().map(|row| (row.name.to_string(), row.value.to_native()));
         let pack = |range: &ArchivedPackRange| PackRange {
             first: range.first.to_native(),
             count: range.count.to_native(),
         };
         let packs: Vec<PackRange> = archive.packs.iter().map(pack).collect();
         let chunk_count = archive.chunk_count.to_native();
-        let pack_count = packs
-            .iter()
-            .fold(0, |sum: u64, range| sum.saturating_add(range.count));
+        let pack_count = packs.iter().fold(0, |sum: u64, range| sum.saturating_add(range.count));
         if pack_count > chunk_count {
-            return Err(Kind::Step.content(format!(
-                "it uses {pack_count} packs for {chunk_count} chunks"
-            )));
+            return Err(
+                Kind::Step.content(format!("it uses {pack_count} packs for {chunk_count} chunks"))
+            );
         }
         Ok(Self {
             started_unix_ns: archive.started_unix_ns.to_native(),
@@ -158,15 +149,8 @@ mod tests {
     fn a_step_record_comes_back() {
         let bytes = record().encode(12).unwrap();
         assert_eq!(StepRecord::decode(12, &bytes).unwrap(), record());
-        let empty = StepRecord {
-            custom_metadata: None,
-            metrics: BTreeMap::new(),
-            ..record()
-        };
-        assert_eq!(
-            StepRecord::decode(0, &empty.encode(0).unwrap()).unwrap(),
-            empty
-        );
+        let empty = StepRecord { custom_metadata: None, metrics: BTreeMap::new(), ..record() };
+        assert_eq!(StepRecord::decode(0, &empty.encode(0).unwrap()).unwrap(), empty);
     }
 
     #[test]

@@ -51,12 +51,7 @@ pub(crate) fn encode_structure<L>(step: u64, tree: &Tree<L>) -> Result<Vec<u8>> 
             _ => String::new(),
         };
         let children = u32::try_from(children).unwrap_or(u32::MAX);
-        nodes.push(NodeV1 {
-            kind: code(node),
-            children,
-            key,
-            name,
-        });
+        nodes.push(NodeV1 { kind: code(node), children, key, name });
         Ok(())
     })?;
     let payload = rkyv::to_bytes::<rancor::Error>(&StructureV1 { nodes })
@@ -76,11 +71,7 @@ pub(crate) fn decode_structure<L>(
     if archive.nodes.len() > MAX_LEAVES {
         return Err(fault(format!("it has {} nodes", archive.nodes.len())));
     }
-    let mut decoder = Decoder {
-        nodes: archive.nodes.iter(),
-        path: KeyPath::root(),
-        leaf,
-    };
+    let mut decoder = Decoder { nodes: archive.nodes.iter(), path: KeyPath::root(), leaf };
     let tree = match decoder.nodes.next() {
         Some(root) => decoder.node(root)?,
         None => return Err(fault("it has no nodes")),
@@ -112,10 +103,7 @@ impl<L> Decoder<'_, '_, L> {
     fn node(&mut self, node: &ArchivedNodeV1) -> Result<Tree<L>> {
         let count = usize::try_from(node.children.to_native()).unwrap_or(usize::MAX);
         if count > self.nodes.len() {
-            return Err(fault(format!(
-                "a node has {count} children, {} follow",
-                self.nodes.len()
-            )));
+            return Err(fault(format!("a node has {count} children, {} follow", self.nodes.len())));
         }
         if count > 0 && self.path.len() >= MAX_TREE_DEPTH {
             return Err(fault(format!("it is deeper than {MAX_TREE_DEPTH} levels")));
@@ -141,23 +129,16 @@ impl<L> Decoder<'_, '_, L> {
                         key => return Err(fault(format!("a struct has the field {key:?}"))),
                     }
                 }
-                Tree::Struct {
-                    name: node.name.to_string(),
-                    fields,
-                }
+                Tree::Struct { name: node.name.to_string(), fields }
             }
             kind => {
-                return Err(fault(format!(
-                    "a node has kind {kind} and {count} children"
-                )));
+                return Err(fault(format!("a node has kind {kind} and {count} children")));
             }
         })
     }
 
     fn sequence(&mut self, count: usize) -> Result<Vec<Tree<L>>> {
-        (0..count)
-            .map(|index| self.child(Key::Index(index), None))
-            .collect()
+        (0..count).map(|index| self.child(Key::Index(index), None)).collect()
     }
 
     fn keyed(&mut self, count: usize) -> Result<Vec<(Key, Tree<L>)>> {
@@ -206,30 +187,21 @@ mod tests {
             Tree::list([]),
             Tree::tuple([]),
             Tree::Map(std::collections::BTreeMap::new()),
-            Tree::Struct {
-                name: "Empty".into(),
-                fields: vec![],
-            },
+            Tree::Struct { name: "Empty".into(), fields: vec![] },
         ];
         for tree in empty.clone() {
             assert_eq!(back(&tree).unwrap(), tree);
         }
         let tree = Tree::map([
             (Key::from("a/b"), Tree::list(empty.clone())),
-            (
-                Key::from(-1),
-                Tree::record("P", [("z", Tree::tuple(empty)), ("", Tree::None)]),
-            ),
+            (Key::from(-1), Tree::record("P", [("z", Tree::tuple(empty)), ("", Tree::None)])),
         ]);
         assert_eq!(back(&tree).unwrap(), tree);
     }
 
     #[test]
     fn leaves_are_asked_for_by_their_paths() {
-        let tree = Tree::map([(
-            "a",
-            Tree::list([Tree::Leaf(()), Tree::None, Tree::Leaf(())]),
-        )]);
+        let tree = Tree::map([("a", Tree::list([Tree::Leaf(()), Tree::None, Tree::Leaf(())]))]);
         let record = encode_structure(5, &tree).unwrap();
         let mut paths = Vec::new();
         decode_structure(5, &record, &mut |path| {
@@ -242,12 +214,7 @@ mod tests {
 
     #[test]
     fn nodes_that_lie_about_their_children_are_refused() {
-        let node = |kind, children| NodeV1 {
-            kind,
-            children,
-            key: vec![],
-            name: String::new(),
-        };
+        let node = |kind, children| NodeV1 { kind, children, key: vec![], name: String::new() };
         let decode = |nodes| {
             let payload = rkyv::to_bytes::<rancor::Error>(&StructureV1 { nodes }).unwrap();
             let record = seal(Kind::Structure, &5u64.to_le_bytes(), &payload);
@@ -260,10 +227,7 @@ mod tests {
         assert!(decode(vec![node(LEAF, 0), node(LEAF, 0)]).is_err());
         assert!(decode(vec![node(MAP, 1), node(LEAF, 0)]).is_err());
         assert!(decode(vec![node(9, 0)]).is_err());
-        let deep: Vec<_> = (0..200)
-            .map(|_| node(LIST, 1))
-            .chain([node(LEAF, 0)])
-            .collect();
+        let deep: Vec<_> = (0..200).map(|_| node(LIST, 1)).chain([node(LEAF, 0)]).collect();
         assert!(decode(deep).unwrap_err().to_string().contains("deeper"));
     }
 }

@@ -59,16 +59,13 @@ impl Differences {
         match (saved, target) {
             (Tree::Leaf(meta), Tree::Leaf(place)) => {
                 if !place.accepts(meta) {
-                    self.different.push(format!(
-                        "{path}: expected {}, saved is {meta}",
-                        place.expected()
-                    ));
+                    self.different
+                        .push(format!("{path}: expected {}, saved is {meta}", place.expected()));
                 }
             }
             _ if saved.kind() != target.kind() => {
                 let (expected, found) = (target.kind(), saved.kind());
-                self.different
-                    .push(format!("{path}: expected a {expected}, saved is a {found}"));
+                self.different.push(format!("{path}: expected a {expected}, saved is a {found}"));
             }
             _ => self.compare_children(path, &saved.children(), &target.children()),
         }

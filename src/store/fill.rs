@@ -41,10 +41,7 @@ pub(super) fn fill(
 ) -> Result<()> {
     let total_bytes: usize = destinations.iter().map(|leaf| leaf.memory.len()).sum();
     let packs = jobs_by_pack(destinations).map_err(|error| error.at_step(step))?;
-    let threads = threads
-        .get()
-        .min(total_bytes / BYTES_PER_THREAD)
-        .min(packs.len());
+    let threads = threads.get().min(total_bytes / BYTES_PER_THREAD).min(packs.len());
     let read = |(pack, jobs)| read_pack(tx, pack, jobs).map_err(|error| error.at_step(step));
     if threads <= 1 {
         return packs.into_iter().try_for_each(read);
@@ -64,9 +61,7 @@ pub(super) fn fill(
         let mut result = work();
         for helper in helpers {
             // A panic in a helper is our own bug: it goes on here.
-            let other = helper
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let other = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             result = result.and(other);
         }
         result
@@ -76,32 +71,17 @@ pub(super) fn fill(
 /// The chunks of all destinations, by the pack that holds them.
 fn jobs_by_pack(destinations: Vec<Destination<'_>>) -> Result<BTreeMap<u64, Vec<Job<'_>>>> {
     let mut packs: BTreeMap<u64, Vec<Job<'_>>> = BTreeMap::new();
-    for Destination {
-        path,
-        record,
-        memory,
-    } in destinations
-    {
+    for Destination { path, record, memory } in destinations {
         let mut rest = memory;
         for (index, chunk) in (0u32..).zip(&record.chunks) {
             let raw_len = usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX);
             let Some((out, after)) = std::mem::take(&mut rest).split_at_mut_checked(raw_len) else {
-                return Err(
-                    Error::damaged("the chunks of the leaf are longer than the leaf")
-                        .at_path(&KeyPath::decode(path)?),
-                );
+                return Err(Error::damaged("the chunks of the leaf are longer than the leaf")
+                    .at_path(&KeyPath::decode(path)?));
             };
             rest = after;
-            let id = ChunkId {
-                path,
-                shard: 0,
-                index,
-                dtype: record.meta.dtype,
-            };
-            packs
-                .entry(chunk.pack)
-                .or_default()
-                .push(Job { id, chunk, out });
+            let id = ChunkId { path, shard: 0, index, dtype: record.meta.dtype };
+            packs.entry(chunk.pack).or_default().push(Job { id, chunk, out });
         }
     }
     Ok(packs)
@@ -121,8 +101,7 @@ fn read_pack(tx: &ReadTx, number: u64, jobs: Vec<Job<'_>>) -> Result<()> {
 
 /// Opens a pack that a chunk says it is in.
 pub(super) fn open_pack(tx: &ReadTx, number: u64) -> Result<Pack> {
-    tx.pack(number)?
-        .ok_or_else(|| Error::damaged(format!("pack {number} is missing")))
+    tx.pack(number)?.ok_or_else(|| Error::damaged(format!("pack {number} is missing")))
 }
 
 /// The stored bytes of a chunk in its pack.
@@ -130,15 +109,13 @@ pub(super) fn stored_bytes<'p>(pack: &'p Pack, chunk: &StoredChunk) -> Result<&'
     let start = usize::try_from(chunk.offset).unwrap_or(usize::MAX);
     let length = usize::try_from(chunk.info.stored_len).unwrap_or(usize::MAX);
     let bytes = pack.bytes();
-    bytes
-        .get(start..start.saturating_add(length))
-        .ok_or_else(|| {
-            Error::damaged(format!(
-                "pack {} has {} bytes, the chunk should be {length} bytes at {start}",
-                chunk.pack,
-                bytes.len()
-            ))
-        })
+    bytes.get(start..start.saturating_add(length)).ok_or_else(|| {
+        Error::damaged(format!(
+            "pack {} has {} bytes, the chunk should be {length} bytes at {start}",
+            chunk.pack,
+            bytes.len()
+        ))
+    })
 }
 
 /// A fault of a chunk as an error that says where and what to do.

@@ -81,11 +81,7 @@ impl CheckpointStore {
     /// # Errors
     /// As there.
     pub fn create_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        Ok(Self::new(
-            Database::create(path.as_ref())?,
-            options,
-            Writer::Clean,
-        ))
+        Ok(Self::new(Database::create(path.as_ref())?, options, Writer::Clean))
     }
 
     /// Opens an existing store for writing.
@@ -103,11 +99,7 @@ impl CheckpointStore {
     /// # Errors
     /// As there.
     pub fn open_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        Ok(Self::new(
-            Database::open_writer(path.as_ref())?,
-            options,
-            Writer::Unswept,
-        ))
+        Ok(Self::new(Database::open_writer(path.as_ref())?, options, Writer::Unswept))
     }
 
     /// Opens a store for writing, and creates it if there is no file.
@@ -144,19 +136,11 @@ impl CheckpointStore {
     /// # Errors
     /// As there.
     pub fn open_read_only_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        Ok(Self::new(
-            Database::open_reader(path.as_ref())?,
-            options,
-            Writer::Clean,
-        ))
+        Ok(Self::new(Database::open_reader(path.as_ref())?, options, Writer::Clean))
     }
 
     fn new(database: Database, options: StoreOptions, writer: Writer) -> Self {
-        Self {
-            database,
-            options,
-            writer: Mutex::new(writer),
-        }
+        Self { database, options, writer: Mutex::new(writer) }
     }
 
     /// The path that the store was opened with.
@@ -250,9 +234,7 @@ impl CheckpointStore {
 
 impl std::fmt::Debug for CheckpointStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CheckpointStore")
-            .field("path", &self.path())
-            .finish_non_exhaustive()
+        f.debug_struct("CheckpointStore").field("path", &self.path()).finish_non_exhaustive()
     }
 }
 

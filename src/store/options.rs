@@ -20,10 +20,7 @@ impl Default for StoreOptions {
         let available = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         // Reading is bound by memory bandwidth, which a few threads use up.
         let threads = available.min(NonZeroUsize::MIN.saturating_add(7));
-        Self {
-            compression: Compression::default(),
-            threads,
-        }
+        Self { compression: Compression::default(), threads }
     }
 }
 
@@ -90,11 +87,7 @@ impl SaveOptions {
     /// Adds step metrics.
     #[must_use]
     pub fn metrics<N: Into<String>>(mut self, metrics: impl IntoIterator<Item = (N, f64)>) -> Self {
-        self.metrics.extend(
-            metrics
-                .into_iter()
-                .map(|(name, value)| (name.into(), value)),
-        );
+        self.metrics.extend(metrics.into_iter().map(|(name, value)| (name.into(), value)));
         self
     }
 
@@ -135,11 +128,7 @@ impl SaveOptions {
                 self.metrics.len()
             )));
         }
-        if let Some(name) = self
-            .metrics
-            .keys()
-            .find(|name| name.len() > MAX_KEY_NAME_BYTES)
-        {
+        if let Some(name) = self.metrics.keys().find(|name| name.len() > MAX_KEY_NAME_BYTES) {
             return Err(Error::invalid(format!(
                 "the name of a step metric has {} bytes, at most {MAX_KEY_NAME_BYTES} can be stored",
                 name.len()

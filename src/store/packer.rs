@@ -77,20 +77,10 @@ impl<'s> Leaves<'s> {
                 .at_path(path));
             }
             let (path, meta) = (path.clone(), (*meta).clone());
-            Ok(SourceLeaf {
-                encoded: path.encode(),
-                path,
-                meta,
-                size_bytes,
-                contents,
-            })
+            Ok(SourceLeaf { encoded: path.encode(), path, meta, size_bytes, contents })
         };
         let list = metas.iter().map(leaf).collect::<Result<_>>()?;
-        Ok(Self {
-            source,
-            list,
-            compression,
-        })
+        Ok(Self { source, list, compression })
     }
 
     /// Writes all leaves as part of `step`, with packs from `first_pack` on, which are all free.
@@ -114,9 +104,7 @@ impl<'s> Leaves<'s> {
                     let next = scope.spawn(|| self.encode(next_batch));
                     let written = packer.write(ready);
                     // A panic in the source or in our own code goes on here.
-                    let next = next
-                        .join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    let next = next.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                     written.and(next)
                 })?
             };
@@ -125,28 +113,15 @@ impl<'s> Leaves<'s> {
     }
 
     fn encode(&self, batch: Vec<PlannedChunk>) -> Result<Vec<EncodedChunk<'s>>> {
-        batch
-            .into_iter()
-            .map(|chunk| self.encode_chunk(chunk))
-            .collect()
+        batch.into_iter().map(|chunk| self.encode_chunk(chunk)).collect()
     }
 
     fn encode_chunk(&self, chunk: PlannedChunk) -> Result<EncodedChunk<'s>> {
-        let PlannedChunk {
-            leaf: number,
-            index,
-            run,
-            placement,
-        } = chunk;
+        let PlannedChunk { leaf: number, index, run, placement } = chunk;
         let Some(leaf) = self.list.get(number) else {
             return Err(Error::invalid("the plan names a leaf that is not there"));
         };
-        let id = ChunkId {
-            path: &leaf.encoded,
-            shard: 0,
-            index,
-            dtype: leaf.meta.dtype,
-        };
+        let id = ChunkId { path: &leaf.encoded, shard: 0, index, dtype: leaf.meta.dtype };
         let (info, stored) =
             if let Some(raw) = leaf.contents.and_then(|contents| contents.get(run.clone())) {
                 codec::encode(id, raw, self.compression)
@@ -160,12 +135,7 @@ impl<'s> Leaves<'s> {
                 };
                 (info, Cow::Owned(compressed.unwrap_or(raw)))
             };
-        Ok(EncodedChunk {
-            leaf: number,
-            placement,
-            info,
-            stored,
-        })
+        Ok(EncodedChunk { leaf: number, placement, info, stored })
     }
 }
 
@@ -209,10 +179,7 @@ impl<'d> Packer<'d> {
         Self {
             tx,
             wave_bytes: 0,
-            packs: PackRange {
-                first: first_pack,
-                count: 0,
-            },
+            packs: PackRange { first: first_pack, count: 0 },
             shared: SharedPack::default(),
             shared_capacity: shared_pack_bytes(leaves.compression),
             chunks: vec![Vec::new(); leaves.list.len()],
@@ -226,11 +193,7 @@ impl<'d> Packer<'d> {
                 Placement::SharedPack => (0, self.collect(chunk.leaf, &chunk.stored)?),
             };
             if let Some(chunks) = self.chunks.get_mut(chunk.leaf) {
-                chunks.push(StoredChunk {
-                    pack,
-                    offset,
-                    info: chunk.info,
-                });
+                chunks.push(StoredChunk { pack, offset, info: chunk.info });
             }
         }
         Ok(())
@@ -245,19 +208,14 @@ impl<'d> Packer<'d> {
         let aligned = self.shared.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES);
         self.shared.bytes.resize(aligned, 0);
         self.shared.bytes.extend_from_slice(stored);
-        self.shared
-            .members
-            .push((leaf, self.chunks.get(leaf).map_or(0, Vec::len)));
+        self.shared.members.push((leaf, self.chunks.get(leaf).map_or(0, Vec::len)));
         // A pack is far below 4 GiB.
         Ok(u32::try_from(aligned).unwrap_or(u32::MAX))
     }
 
     /// Writes the shared pack, and tells its number to the chunks in it.
     fn write_shared(&mut self) -> Result<()> {
-        let SharedPack {
-            mut bytes,
-            mut members,
-        } = std::mem::take(&mut self.shared);
+        let SharedPack { mut bytes, mut members } = std::mem::take(&mut self.shared);
         if !members.is_empty() {
             let number = self.write_pack(&bytes)?;
             for (leaf, chunk) in members.drain(..) {
@@ -301,10 +259,7 @@ impl<'d> Packer<'d> {
         };
         let mut digest = Digest::default();
         for (leaf, chunks) in leaves.list.iter().zip(self.chunks) {
-            let record = LeafRecord {
-                meta: leaf.meta.clone(),
-                chunks,
-            };
+            let record = LeafRecord { meta: leaf.meta.clone(), chunks };
             digest_leaf(&mut digest, &leaf.encoded, &record);
             for chunk in &record.chunks {
                 packed.chunk_count += 1;

@@ -66,14 +66,7 @@ pub(super) struct Planner<'l> {
 impl<'l> Planner<'l> {
     /// A planner for leaves of these sizes.
     pub(super) fn new(leaf_bytes: &'l [usize], compression: Compression) -> Self {
-        Self {
-            leaf_bytes,
-            compression,
-            leaf: 0,
-            offset: 0,
-            index: 0,
-            shared_bytes: 0,
-        }
+        Self { leaf_bytes, compression, leaf: 0, offset: 0, index: 0, shared_bytes: 0 }
     }
 
     /// The next chunks, together at most [`BATCH_BYTES`] and at least one; none at the end.
@@ -92,12 +85,7 @@ impl<'l> Planner<'l> {
                 break;
             }
             let run = self.offset..self.offset + length;
-            batch.push(PlannedChunk {
-                leaf: self.leaf,
-                index: self.index,
-                run,
-                placement,
-            });
+            batch.push(PlannedChunk { leaf: self.leaf, index: self.index, run, placement });
             if placement == Placement::SharedPack {
                 self.fill_shared(length);
             }
@@ -120,11 +108,7 @@ impl<'l> Planner<'l> {
             return (own_pack_bytes(rest), Placement::OwnPack);
         }
         let room = room(self.shared_bytes, MIN_OWN_PACK_BYTES);
-        let length = if rest <= room || room < SMALLEST_PART_BYTES {
-            rest
-        } else {
-            room
-        };
+        let length = if rest <= room || room < SMALLEST_PART_BYTES { rest } else { room };
         (length, Placement::SharedPack)
     }
 
@@ -204,13 +188,6 @@ mod tests {
     fn what_remains_of_leaves_fills_shared_packs() {
         let chunks = plan(&[100_000, 100_000], Compression::None);
         let lengths: Vec<usize> = chunks.iter().map(|chunk| chunk.run.len()).collect();
-        assert_eq!(
-            lengths,
-            [
-                100_000,
-                MIN_OWN_PACK_BYTES - 100_000,
-                200_000 - MIN_OWN_PACK_BYTES
-            ]
-        );
+        assert_eq!(lengths, [100_000, MIN_OWN_PACK_BYTES - 100_000, 200_000 - MIN_OWN_PACK_BYTES]);
     }
 }

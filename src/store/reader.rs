@@ -29,12 +29,7 @@ pub struct StepReader {
 impl StepReader {
     pub(super) fn new(tx: ReadTx, step: u64, threads: NonZeroUsize, file: &Path) -> Result<Self> {
         let info = StepInfo::from_record(step, &step_record(&tx, step)?)?;
-        Ok(Self {
-            tx,
-            info,
-            threads,
-            file: file.to_owned(),
-        })
+        Ok(Self { tx, info, threads, file: file.to_owned() })
     }
 
     /// What is known of the step.
@@ -105,9 +100,7 @@ impl StepReader {
     /// As [`read_leaf`](Self::read_leaf).
     pub fn leaf_meta(&self, path: &KeyPath) -> Result<LeafMeta> {
         let record = self.leaf_record(path, &path.encode());
-        record
-            .map(|record| record.meta)
-            .map_err(|error| self.place(error.at_path(path)))
+        record.map(|record| record.meta).map_err(|error| self.place(error.at_path(path)))
     }
 
     fn place(&self, error: Error) -> Error {
@@ -173,9 +166,7 @@ impl StepReader {
             let Some((encoded, record)) = records.get_key_value(&path.encode()) else {
                 return Err(Error::damaged("the record of the leaf is missing").at_path(&path));
             };
-            target
-                .prepare(&record.meta)
-                .map_err(|error| error.at_path(&path))?;
+            target.prepare(&record.meta).map_err(|error| error.at_path(&path))?;
             leaves.push((path, target, Vec::new(), encoded, record));
         }
         let mut destinations = Vec::with_capacity(leaves.len());
@@ -194,11 +185,7 @@ impl StepReader {
                 ))
                 .at_path(path));
             }
-            destinations.push(Destination {
-                path: encoded,
-                record,
-                memory,
-            });
+            destinations.push(Destination { path: encoded, record, memory });
         }
         fill::fill(&self.tx, self.info.step, destinations, self.threads)?;
         for (path, target, staged, _, _) in &mut leaves {
@@ -219,22 +206,15 @@ impl StepReader {
     ) -> Result<()> {
         let element_bytes = record.meta.dtype.size_bytes();
         let runs = region.runs(&record.meta.shape);
-        let mut runs = runs
-            .iter()
-            .map(|run| run.start * element_bytes..run.end * element_bytes)
-            .peekable();
+        let mut runs =
+            runs.iter().map(|run| run.start * element_bytes..run.end * element_bytes).peekable();
         let (mut rest, mut chunk_start) = (out, 0);
         let mut raw = Vec::new();
         for (index, chunk) in (0u32..).zip(&record.chunks) {
             let raw_len = usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX);
             let chunk_end = chunk_start + raw_len;
             if runs.peek().is_some_and(|run| run.start < chunk_end) {
-                let id = ChunkId {
-                    path: encoded,
-                    shard: 0,
-                    index,
-                    dtype: record.meta.dtype,
-                };
+                let id = ChunkId { path: encoded, shard: 0, index, dtype: record.meta.dtype };
                 let pack = open_pack(&self.tx, chunk.pack)?;
                 raw.resize(raw_len, 0);
                 codec::decode(id, &chunk.info, stored_bytes(&pack, chunk)?, &mut raw)
@@ -281,9 +261,7 @@ impl LeafSource for StepReader {
 
 impl std::fmt::Debug for StepReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StepReader")
-            .field("info", &self.info)
-            .finish_non_exhaustive()
+        f.debug_struct("StepReader").field("info", &self.info).finish_non_exhaustive()
     }
 }
 

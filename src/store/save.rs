@@ -27,7 +27,6 @@ pub struct SaveReport {
 
 impl CheckpointStore {
     /// Saves a step and removes the victims of `retention` in the same commit.
-    #[tracing::instrument(level = "debug", skip_all, fields(step))]
     pub(crate) fn save_and_retain(
         &self,
         step: u64,
@@ -35,79 +34,73 @@ impl CheckpointStore {
         options: &SaveOptions,
         retention: &Retention<'_>,
     ) -> Result<SaveReport> {
+        self.save_source_and_retain(step, source, options, retention)
+            .map_err(|error| error.at_step(step).in_file(self.path()))
+    }
+
+    #[tracing::instrument(level = "debug", name = "save", skip_all, fields(step))]
+    fn save_source_and_retain(
+        &self,
+        step: u64,
+        source: &dyn LeafSource,
+        options: &SaveOptions,
+        retention: &Retention<'_>,
+    ) -> Result<SaveReport> {
         let (began, started) = (Instant::now(), SystemTime::now());
-        let place = |error: Error| error.at_step(step).in_file(self.path());
         let mut writer = self.writer.lock();
-        let mark = self.check_free(step, options).map_err(place)?;
-        let custom_metadata = options.checked_metadata().map_err(place)?;
-        let structure = source.structure().map_err(place)?;
-        let leaves = structure.leaves().map_err(place)?;
-        let source = Leaves::new(source, &leaves, self.options.compression).map_err(place)?;
-        let structure_record = encode_structure(step, &structure).map_err(place)?;
+        let mark = self.check_free(step, options)?;
+        let custom_metadata = options.checked_metadata()?;
+        let structure = source.structure()?;
+        let metas = structure.leaves()?;
+        let leaves = Leaves::new(source, &metas, self.options.compression)?;
+        let structure_record = encode_structure(step, &structure)?;
 
         let tx = self.database.write()?;
         if *writer == Writer::Unswept {
-            let swept = tx.sweep_packs_above(mark).map_err(place)?;
-            tracing::info!(
-                packs = swept,
-                "removed the packs of a save that did not end"
-            );
+            sweep(&tx, mark)?;
         }
         // Until the last commit succeeds, packs of this save may be left in the file.
         *writer = Writer::Unswept;
-        let packed = source.pack(step, tx, mark + 1).map_err(place)?;
-        let tx = packed.tx;
-
+        let packed = leaves.pack(step, tx, mark + 1)?;
+        let packs = (packed.packs.count > 0).then_some(packed.packs);
         let record = StepRecord {
             started_unix_ns: to_unix_ns(started),
             committed_unix_ns: to_unix_ns(SystemTime::now()),
             metrics: options.metrics.clone(),
             custom_metadata,
             pinned: options.pinned,
-            leaf_count: u64::try_from(leaves.len()).unwrap_or(u64::MAX),
+            leaf_count: u64::try_from(metas.len()).unwrap_or(u64::MAX),
             chunk_count: packed.chunk_count,
             logical_bytes: packed.logical_bytes,
             stored_bytes: packed.stored_bytes,
-            packs: if packed.packs.count == 0 {
-                vec![]
-            } else {
-                vec![packed.packs]
-            },
+            packs: packs.into_iter().collect(),
             digest: packed.digest,
         };
         let info = StepInfo::from_record(step, &record)?;
-        let removed = self.victims(&info, retention).map_err(place)?;
-        let write = || -> Result<()> {
-            if options.existing == Existing::Replace {
-                self.remove_if_saved(&tx, step)?;
-            }
-            tx.put_leaves(step, &structure_record, &packed.leaves)?;
-            tx.put_step(step, &record.encode(step)?)?;
-            tx.retain_packs(&record.packs)?;
-            tx.set_pack_mark(mark + packed.packs.count)?;
-            removed
-                .iter()
-                .try_for_each(|victim| self.remove_if_saved(&tx, *victim))
-        };
-        write().map_err(place)?;
-        tx.commit().map_err(place)?;
+        let removed = self.victims(&info, retention)?;
+        let tx = packed.tx;
+        if options.existing == Existing::Replace {
+            self.remove_if_saved(&tx, step)?;
+        }
+        tx.put_leaves(step, &structure_record, &packed.leaves)?;
+        tx.put_step(step, &record.encode(step)?)?;
+        tx.retain_packs(&record.packs)?;
+        tx.set_pack_mark(mark + packed.packs.count)?;
+        for victim in &removed {
+            self.remove_if_saved(&tx, *victim)?;
+        }
+        tx.commit()?;
         *writer = Writer::Clean;
         tracing::debug!(bytes = record.stored_bytes, ?removed, "saved");
-        Ok(SaveReport {
-            info,
-            removed,
-            elapsed: began.elapsed(),
-        })
+        Ok(SaveReport { info, removed, elapsed: began.elapsed() })
     }
 
     /// Checks that `step` may be saved, and returns the pack mark.
     fn check_free(&self, step: u64, options: &SaveOptions) -> Result<u64> {
         let tx = self.database.read()?;
         if options.existing == Existing::Refuse && tx.step(step)?.is_some() {
-            return Err(
-                Error::new(ErrorKind::AlreadyExists, "this step is saved already")
-                    .advise("delete it first, or ask for it to be replaced"),
-            );
+            return Err(Error::new(ErrorKind::AlreadyExists, "this step is saved already")
+                .advise("delete it first, or ask for it to be replaced"));
         }
         tx.pack_mark()
     }
@@ -157,11 +150,7 @@ impl CheckpointStore {
     /// `NotFound` if `step` itself is not saved; else as [`delete`](Self::delete).
     pub fn rollback_to(&self, step: u64) -> Result<Vec<u64>> {
         self.step_info(step)?;
-        let later: Vec<u64> = self
-            .all_steps()?
-            .into_iter()
-            .filter(|saved| *saved > step)
-            .collect();
+        let later: Vec<u64> = self.all_steps()?.into_iter().filter(|saved| *saved > step).collect();
         if !later.is_empty() {
             self.delete_all(&later)?;
         }
@@ -183,8 +172,7 @@ impl CheckpointStore {
         drop(read);
         let tx = self.database.write()?;
         for step in steps {
-            self.remove_if_saved(&tx, *step)
-                .map_err(|error| error.at_step(*step))?;
+            self.remove_if_saved(&tx, *step).map_err(|error| error.at_step(*step))?;
         }
         tx.commit()
     }
@@ -212,4 +200,13 @@ impl CheckpointStore {
         tx.put_step(step, &StepRecord { pinned, ..record }.encode(step)?)?;
         tx.commit()
     }
+}
+
+/// Removes what a save that did not end left above the mark.
+fn sweep(tx: &WriteTx<'_>, mark: u64) -> Result<()> {
+    let swept = tx.sweep_packs_above(mark)?;
+    if swept > 0 {
+        tracing::info!(packs = swept, "removed the packs of a save that did not end");
+    }
+    Ok(())
 }

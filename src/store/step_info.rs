@@ -33,15 +33,9 @@ pub struct StepInfo {
 
 impl StepInfo {
     pub(crate) fn from_record(step: u64, record: &StepRecord) -> Result<Self> {
-        let metadata = record
-            .custom_metadata
-            .as_deref()
-            .map(serde_json::from_str)
-            .transpose();
+        let metadata = record.custom_metadata.as_deref().map(serde_json::from_str).transpose();
         let custom_metadata = metadata.map_err(|error| {
-            Error::damaged("the custom metadata is no JSON")
-                .at_step(step)
-                .with_source(error)
+            Error::damaged("the custom metadata is no JSON").at_step(step).with_source(error)
         })?;
         Ok(Self {
             step,
@@ -66,9 +60,7 @@ impl StepInfo {
 /// Nanoseconds since 1970-01-01 UTC; times before are refused by no clock that we know of and
 /// become 0, times after 2554 the last nanosecond.
 pub(crate) fn to_unix_ns(time: SystemTime) -> u64 {
-    let since = time
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -38,21 +38,13 @@ impl CheckpointStore {
     pub fn verify(&self) -> Result<VerifyReport> {
         let tx = self.database.read()?;
         let steps = tx.steps().map_err(|error| error.in_file(self.path()))?;
-        let mut check = Check {
-            tx: &tx,
-            report: VerifyReport::default(),
-            refs: BTreeMap::new(),
-        };
+        let mut check = Check { tx: &tx, report: VerifyReport::default(), refs: BTreeMap::new() };
         for step in steps {
             check.step(step);
         }
         check.references();
         let mut report = check.report;
-        report.faults = report
-            .faults
-            .into_iter()
-            .map(|fault| fault.in_file(self.path()))
-            .collect();
+        report.faults = report.faults.into_iter().map(|fault| fault.in_file(self.path())).collect();
         Ok(report)
     }
 }
@@ -136,9 +128,9 @@ impl Check<'_> {
                 }
             }
             for pack in self.refs.keys() {
-                self.report.faults.push(Error::damaged(format!(
-                    "pack {pack} is used but not counted"
-                )));
+                self.report
+                    .faults
+                    .push(Error::damaged(format!("pack {pack} is used but not counted")));
             }
             let mark = self.tx.pack_mark()?;
             let (below, above) = self.tx.pack_counts(mark)?;
@@ -168,12 +160,7 @@ fn chunks(
     let mut open: Option<(u64, Pack)> = None;
     let mut raw = Vec::new();
     for (index, chunk) in (0u32..).zip(&record.chunks) {
-        let id = ChunkId {
-            path: encoded,
-            shard: 0,
-            index,
-            dtype: record.meta.dtype,
-        };
+        let id = ChunkId { path: encoded, shard: 0, index, dtype: record.meta.dtype };
         let mut check = || -> Result<()> {
             let pack = match open.take() {
                 Some((number, pack)) if number == chunk.pack => pack,

@@ -28,17 +28,13 @@ impl Checkpoint for Tree<Leaf<'_>> {
     fn to_tree_mut(&mut self) -> Tree<LeafMut<'_>> {
         match self {
             Self::Map(children) => Tree::map(
-                children
-                    .iter_mut()
-                    .map(|(key, child)| (key.clone(), child.to_tree_mut())),
+                children.iter_mut().map(|(key, child)| (key.clone(), child.to_tree_mut())),
             ),
             Self::List(items) => Tree::list(items.iter_mut().map(Self::to_tree_mut)),
             Self::Tuple(items) => Tree::tuple(items.iter_mut().map(Self::to_tree_mut)),
             Self::Struct { name, fields } => Tree::record(
                 name.clone(),
-                fields
-                    .iter_mut()
-                    .map(|(name, child)| (name.clone(), child.to_tree_mut())),
+                fields.iter_mut().map(|(name, child)| (name.clone(), child.to_tree_mut())),
             ),
             Self::None => Tree::None,
             Self::Leaf(leaf) => Tree::Leaf(LeafMut::leaf(leaf)),

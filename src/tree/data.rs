@@ -61,10 +61,7 @@ impl Data<'_> {
             *slot = *byte;
         }
         debug_assert!(scalar.len() <= 16);
-        Self::Inline {
-            bytes,
-            len: u8::try_from(scalar.len()).unwrap_or(16),
-        }
+        Self::Inline { bytes, len: u8::try_from(scalar.len()).unwrap_or(16) }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -81,10 +78,7 @@ impl Data<'_> {
             if let Some(elements) = T::view(bytes) {
                 return Some(elements.to_vec());
             }
-            bytes
-                .chunks_exact(size_of::<T>())
-                .map(T::from_bytes)
-                .collect()
+            bytes.chunks_exact(size_of::<T>()).map(T::from_bytes).collect()
         };
         match self {
             Self::Shared(buffer) => {

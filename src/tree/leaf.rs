@@ -42,10 +42,7 @@ impl<'a> Leaf<'a> {
     pub fn from_vec<T: Element>(elements: Vec<T>, shape: impl Into<Vec<usize>>) -> Result<Self> {
         let shape = Shape::new(shape)?;
         check_length(T::DTYPE, &shape, size_of_val(&elements[..]))?;
-        Ok(Self {
-            meta: LeafMeta::array(T::DTYPE, shape),
-            data: Data::shared(elements),
-        })
+        Ok(Self { meta: LeafMeta::array(T::DTYPE, shape), data: Data::shared(elements) })
     }
 
     /// An array that shares `elements` in C order.
@@ -55,10 +52,7 @@ impl<'a> Leaf<'a> {
     pub fn from_arc<T: Element>(elements: Arc<[T]>, shape: impl Into<Vec<usize>>) -> Result<Self> {
         let shape = Shape::new(shape)?;
         check_length(T::DTYPE, &shape, size_of_val(&elements[..]))?;
-        Ok(Self {
-            meta: LeafMeta::array(T::DTYPE, shape),
-            data: Data::shared(elements),
-        })
+        Ok(Self { meta: LeafMeta::array(T::DTYPE, shape), data: Data::shared(elements) })
     }
 
     /// An array of `dtype` that borrows its little-endian C-order `bytes`.
@@ -72,46 +66,31 @@ impl<'a> Leaf<'a> {
         if dtype == DType::Bool && bool::view(bytes).is_none() {
             return Err(Error::invalid("a byte of a bool array is neither 0 nor 1"));
         }
-        Ok(Self {
-            meta: LeafMeta::array(dtype, shape),
-            data: Data::Borrowed(bytes),
-        })
+        Ok(Self { meta: LeafMeta::array(dtype, shape), data: Data::Borrowed(bytes) })
     }
 
     /// A scalar.
     pub fn scalar<T: Element>(value: T) -> Self {
         let meta = LeafMeta::new(LeafKind::Scalar, T::DTYPE, Shape::default());
-        Self {
-            meta,
-            data: Data::inline(T::as_bytes(&[value])),
-        }
+        Self { meta, data: Data::inline(T::as_bytes(&[value])) }
     }
 
     /// A string that borrows `text`.
     pub fn str(text: &'a str) -> Self {
         let meta = LeafMeta::text(LeafKind::String, text.len());
-        Self {
-            meta,
-            data: Data::Borrowed(text.as_bytes()),
-        }
+        Self { meta, data: Data::Borrowed(text.as_bytes()) }
     }
 
     /// A string that takes `text`.
     pub fn string(text: String) -> Self {
         let meta = LeafMeta::text(LeafKind::String, text.len());
-        Self {
-            meta,
-            data: Data::shared(text),
-        }
+        Self { meta, data: Data::shared(text) }
     }
 
     /// A byte string that borrows `bytes`; for an array of `uint8` see [`Leaf::from_slice`].
     pub fn bytes(bytes: &'a [u8]) -> Self {
         let meta = LeafMeta::text(LeafKind::Bytes, bytes.len());
-        Self {
-            meta,
-            data: Data::Borrowed(bytes),
-        }
+        Self { meta, data: Data::Borrowed(bytes) }
     }
 
     /// A JSON value. It is written as text at once.
@@ -126,10 +105,7 @@ impl<'a> Leaf<'a> {
             String::new()
         };
         let meta = LeafMeta::text(LeafKind::Json, text.len());
-        Self {
-            meta,
-            data: Data::shared(text),
-        }
+        Self { meta, data: Data::shared(text) }
     }
 
     /// A leaf read from storage: `bytes` must be as long as `meta` says.
@@ -180,19 +156,13 @@ impl<'a> Leaf<'a> {
         }
         let shape = self.meta.shape.lengths().to_vec();
         let elements = self.data.into_elements::<T>();
-        elements
-            .and_then(|elements| ArrayD::from_shape_vec(shape, elements).ok())
-            .ok_or(mismatch)
+        elements.and_then(|elements| ArrayD::from_shape_vec(shape, elements).ok()).ok_or(mismatch)
     }
 
     /// The scalar; `None` if the leaf is no scalar of `T`.
     pub fn as_scalar<T: Element>(&self) -> Option<T> {
         let fits = self.meta.kind == LeafKind::Scalar && self.meta.dtype == T::DTYPE;
-        if fits {
-            T::from_bytes(self.contents())
-        } else {
-            None
-        }
+        if fits { T::from_bytes(self.contents()) } else { None }
     }
 
     /// The text; `None` if the leaf is no string.
@@ -220,10 +190,7 @@ impl<'a> Leaf<'a> {
 
     /// The same leaf for any lifetime: borrowed contents are copied.
     pub fn into_owned(self) -> Leaf<'static> {
-        Leaf {
-            meta: self.meta,
-            data: self.data.into_owned(),
-        }
+        Leaf { meta: self.meta, data: self.data.into_owned() }
     }
 
     fn mismatch(&self, kind: LeafKind, dtype: DType) -> Error {
@@ -231,10 +198,7 @@ impl<'a> Leaf<'a> {
             LeafKind::Array => format!("an array of {dtype}"),
             kind => format!("a {kind}"),
         };
-        Error::new(
-            ErrorKind::Mismatch,
-            format!("expected {expected}, found {}", self.meta),
-        )
+        Error::new(ErrorKind::Mismatch, format!("expected {expected}, found {}", self.meta))
     }
 }
 
@@ -278,10 +242,7 @@ impl<T: Element, D: Dimension> From<Array<T, D>> for Leaf<'static> {
         } else {
             array.iter().copied().collect()
         };
-        Self {
-            meta,
-            data: Data::shared(elements),
-        }
+        Self { meta, data: Data::shared(elements) }
     }
 }
 
@@ -339,16 +300,10 @@ mod tests {
         assert_eq!(i32::view(reversed.contents()).unwrap(), [3, 2, 1, 6, 5, 4]);
         let mut column = array.clone();
         column.slice_axis_inplace(Axis(1), (1..2).into());
-        assert_eq!(
-            Leaf::from(column).into_array::<i32>().unwrap(),
-            arr2(&[[2], [5]]).into_dyn()
-        );
+        assert_eq!(Leaf::from(column).into_array::<i32>().unwrap(), arr2(&[[2], [5]]).into_dyn());
         let mut tail = array;
         tail.slice_axis_inplace(Axis(0), (1..).into());
-        assert_eq!(
-            Leaf::from(tail).into_array::<i32>().unwrap(),
-            arr2(&[[4, 5, 6]]).into_dyn()
-        );
+        assert_eq!(Leaf::from(tail).into_array::<i32>().unwrap(), arr2(&[[4, 5, 6]]).into_dyn());
     }
 
     #[test]
@@ -364,28 +319,19 @@ mod tests {
         let leaf = Leaf::from(shared);
         assert_eq!(leaf.contents().as_ptr(), address.cast());
         mine[[0, 0]] = 2.0;
-        assert_eq!(
-            leaf.as_array::<f32>().unwrap()[[0, 0]].to_bits(),
-            1.5f32.to_bits()
-        );
+        assert_eq!(leaf.as_array::<f32>().unwrap()[[0, 0]].to_bits(), 1.5f32.to_bits());
     }
 
     #[test]
     fn wrong_lengths_and_kinds_say_expected_and_found() {
         let error = Leaf::from_slice(&[1f32, 2.0], [3]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "an array float32[3] has 12 bytes, the data has 8"
-        );
+        assert_eq!(error.to_string(), "an array float32[3] has 12 bytes, the data has 8");
         assert!(Leaf::from_raw(DType::Bool, [1], &[7]).is_err());
         let leaf = Leaf::scalar(3u8);
         assert_eq!(leaf.as_scalar::<u8>(), Some(3));
         assert_eq!(leaf.as_scalar::<i8>(), None);
         let error = leaf.into_array::<u8>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "expected an array of uint8, found uint8 scalar"
-        );
+        assert_eq!(error.to_string(), "expected an array of uint8, found uint8 scalar");
     }
 
     #[test]

@@ -33,24 +33,15 @@ impl LeafKind {
 
     /// The name of the kind, in lower case.
     pub fn name(self) -> &'static str {
-        Self::CODES
-            .iter()
-            .find(|row| row.0 == self)
-            .map_or("", |row| row.2)
+        Self::CODES.iter().find(|row| row.0 == self).map_or("", |row| row.2)
     }
 
     pub(crate) fn code(self) -> u8 {
-        Self::CODES
-            .iter()
-            .find(|row| row.0 == self)
-            .map_or(0, |row| row.1)
+        Self::CODES.iter().find(|row| row.0 == self).map_or(0, |row| row.1)
     }
 
     pub(crate) fn from_code(code: u8) -> Option<Self> {
-        Self::CODES
-            .iter()
-            .find(|row| row.1 == code)
-            .map(|row| row.0)
+        Self::CODES.iter().find(|row| row.1 == code).map(|row| row.0)
     }
 }
 
@@ -75,11 +66,7 @@ pub struct LeafMeta {
 impl LeafMeta {
     /// The meta of an array.
     pub fn array(dtype: DType, shape: Shape) -> Self {
-        Self {
-            kind: LeafKind::Array,
-            dtype,
-            shape,
-        }
+        Self { kind: LeafKind::Array, dtype, shape }
     }
 
     pub(crate) fn new(kind: LeafKind, dtype: DType, shape: Shape) -> Self {

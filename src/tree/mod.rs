@@ -51,12 +51,7 @@ pub enum Tree<L = Leaf<'static>> {
 impl<L> Tree<L> {
     /// A map from `entries`; of equal keys the last one wins, as in a `dict` literal.
     pub fn map<K: Into<Key>>(entries: impl IntoIterator<Item = (K, Self)>) -> Self {
-        Self::Map(
-            entries
-                .into_iter()
-                .map(|(key, child)| (key.into(), child))
-                .collect(),
-        )
+        Self::Map(entries.into_iter().map(|(key, child)| (key.into(), child)).collect())
     }
 
     /// A list of `items`.
@@ -76,10 +71,7 @@ impl<L> Tree<L> {
     ) -> Self {
         Self::Struct {
             name: name.into(),
-            fields: fields
-                .into_iter()
-                .map(|(key, child)| (key.into(), child))
-                .collect(),
+            fields: fields.into_iter().map(|(key, child)| (key.into(), child)).collect(),
         }
     }
 
@@ -97,35 +89,28 @@ impl<L> Tree<L> {
 
     /// The node at `path`, if there is one.
     pub fn get(&self, path: &KeyPath) -> Option<&Self> {
-        path.keys()
-            .iter()
-            .try_fold(self, |node, key| match (node, key) {
-                (Self::Map(children), key) => children.get(key),
-                (Self::List(items) | Self::Tuple(items), Key::Index(index)) => items.get(*index),
-                (Self::Struct { fields, .. }, Key::Name(name)) => fields
-                    .iter()
-                    .find(|field| field.0 == *name)
-                    .map(|field| &field.1),
-                _ => None,
-            })
+        path.keys().iter().try_fold(self, |node, key| match (node, key) {
+            (Self::Map(children), key) => children.get(key),
+            (Self::List(items) | Self::Tuple(items), Key::Index(index)) => items.get(*index),
+            (Self::Struct { fields, .. }, Key::Name(name)) => {
+                fields.iter().find(|field| field.0 == *name).map(|field| &field.1)
+            }
+            _ => None,
+        })
     }
 
     /// The children of this node with their keys, in their order.
     pub fn children(&self) -> Vec<(Key, &Self)> {
         match self {
-            Self::Map(children) => children
-                .iter()
-                .map(|(key, child)| (key.clone(), child))
-                .collect(),
-            Self::List(items) | Self::Tuple(items) => items
-                .iter()
-                .enumerate()
-                .map(|(index, child)| (Key::Index(index), child))
-                .collect(),
-            Self::Struct { fields, .. } => fields
-                .iter()
-                .map(|(name, child)| (Key::Name(name.clone()), child))
-                .collect(),
+            Self::Map(children) => {
+                children.iter().map(|(key, child)| (key.clone(), child)).collect()
+            }
+            Self::List(items) | Self::Tuple(items) => {
+                items.iter().enumerate().map(|(index, child)| (Key::Index(index), child)).collect()
+            }
+            Self::Struct { fields, .. } => {
+                fields.iter().map(|(name, child)| (Key::Name(name.clone()), child)).collect()
+            }
             Self::None | Self::Leaf(_) => Vec::new(),
         }
     }
@@ -171,9 +156,7 @@ impl<L> Tree<L> {
     ) -> Result<()> {
         *nodes += 1;
         if *nodes > MAX_LEAVES {
-            return Err(Error::invalid(format!(
-                "the tree has more than {MAX_LEAVES} nodes"
-            )));
+            return Err(Error::invalid(format!("the tree has more than {MAX_LEAVES} nodes")));
         }
         path.check().map_err(|error| error.at_path(path))?;
         self.check_keys().map_err(|error| error.at_path(path))?;
@@ -196,10 +179,10 @@ impl<L> Tree<L> {
     fn check_keys(&self) -> Result<()> {
         match self {
             Self::Map(children) => match children.keys().find(|key| matches!(key, Key::Index(_))) {
-                Some(Key::Index(index)) => Err(Error::invalid(format!(
-                    "a map has the sequence index [{index}] as a key"
-                ))
-                .advise("use a name or an integer key, or a list")),
+                Some(Key::Index(index)) => {
+                    Err(Error::invalid(format!("a map has the sequence index [{index}] as a key"))
+                        .advise("use a name or an integer key, or a list"))
+                }
                 _ => Ok(()),
             },
             Self::Struct { fields, .. } => {
@@ -207,9 +190,9 @@ impl<L> Tree<L> {
                 names.sort_unstable();
                 let twice = names.iter().zip(names.iter().skip(1)).find(|(a, b)| a == b);
                 match twice {
-                    Some((name, _)) => Err(Error::invalid(format!(
-                        "a struct has the field {name:?} twice"
-                    ))),
+                    Some((name, _)) => {
+                        Err(Error::invalid(format!("a struct has the field {name:?} twice")))
+                    }
                     None => Ok(()),
                 }
             }
@@ -234,9 +217,7 @@ impl<L> Tree<L> {
         convert: &mut dyn FnMut(&KeyPath, L) -> Result<M>,
     ) -> Result<Tree<M>> {
         if path.len() > MAX_TREE_DEPTH {
-            return Err(Error::invalid(format!(
-                "the tree is deeper than {MAX_TREE_DEPTH} levels"
-            )));
+            return Err(Error::invalid(format!("the tree is deeper than {MAX_TREE_DEPTH} levels")));
         }
         let mut descend = |key: Key, child: Self| -> Result<Tree<M>> {
             path.push(key);
@@ -246,9 +227,7 @@ impl<L> Tree<L> {
         };
         let sequence = |items: Vec<Self>, descend: &mut dyn FnMut(Key, Self) -> Result<Tree<M>>| {
             let keyed = items.into_iter().enumerate();
-            keyed
-                .map(|(index, child)| descend(Key::Index(index), child))
-                .collect::<Result<_>>()
+            keyed.map(|(index, child)| descend(Key::Index(index), child)).collect::<Result<_>>()
         };
         Ok(match self {
             Self::Map(children) => Tree::Map(
@@ -329,15 +308,8 @@ mod tests {
     fn the_depth_limit_holds_at_its_edge() {
         chain(MAX_TREE_DEPTH).check().unwrap();
         let error = chain(MAX_TREE_DEPTH + 1).check().unwrap_err();
-        assert!(
-            error.to_string().contains("deeper than 128 levels"),
-            "{error}"
-        );
-        assert!(
-            chain(MAX_TREE_DEPTH + 1)
-                .map_leaves(|_, leaf| Ok(leaf))
-                .is_err()
-        );
+        assert!(error.to_string().contains("deeper than 128 levels"), "{error}");
+        assert!(chain(MAX_TREE_DEPTH + 1).map_leaves(|_, leaf| Ok(leaf)).is_err());
     }
 
     #[test]
@@ -352,21 +324,13 @@ mod tests {
         assert_eq!(at("1/x"), Some("leaf"));
         assert_eq!(at("\"1\""), None);
         assert_eq!(at("a/x"), None);
-        let paths: Vec<_> = tree
-            .leaves()
-            .unwrap()
-            .iter()
-            .map(|leaf| leaf.0.to_string())
-            .collect();
+        let paths: Vec<_> = tree.leaves().unwrap().iter().map(|leaf| leaf.0.to_string()).collect();
         assert_eq!(paths, ["1/x", "a[0]"]);
     }
 
     #[test]
     fn a_field_twice_and_an_index_as_map_key_are_refused() {
-        let twice = Tree::record(
-            "P",
-            [("x", Tree::Leaf(1)), ("y", Tree::None), ("x", Tree::None)],
-        );
+        let twice = Tree::record("P", [("x", Tree::Leaf(1)), ("y", Tree::None), ("x", Tree::None)]);
         assert!(
             Tree::list([twice])
                 .check()

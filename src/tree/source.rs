@@ -97,16 +97,10 @@ mod tests {
         let tree = Tree::map([("w", Tree::Leaf(Leaf::from(&array)))]);
         let path: KeyPath = "w".parse().unwrap();
         let mut out = [0; 4];
-        tree.read_region(&path, &Region::new([1..3, 0..2]), &mut out)
-            .unwrap();
+        tree.read_region(&path, &Region::new([1..3, 0..2]), &mut out).unwrap();
         assert_eq!(out, [4, 5, 7, 8]);
-        let short = tree
-            .read_region(&path, &Region::new([1..3, 0..3]), &mut out)
-            .unwrap_err();
-        assert!(
-            short.to_string().contains("6 bytes, the buffer has 4"),
-            "{short}"
-        );
+        let short = tree.read_region(&path, &Region::new([1..3, 0..3]), &mut out).unwrap_err();
+        assert!(short.to_string().contains("6 bytes, the buffer has 4"), "{short}");
         let absent = tree.read_region(&"v".parse().unwrap(), &Region::new([]), &mut []);
         assert_eq!(absent.unwrap_err().kind(), ErrorKind::NotFound);
     }

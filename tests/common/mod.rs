@@ -11,9 +11,7 @@ pub(crate) fn odd_bytes(length: usize) -> Vec<u8> {
         0x01, 0x00, 0x80, 0xff, 0x7f, 0x80, 0x7f, 0xc0, 0x00, 0x00, 0x00, 0x80, 0x55, 0x01, 0xf8,
         0xff, 0x00, 0x00, 0xf0, 0x7f, 0x7e, 0xfe, 0x7c, 0xfc,
     ];
-    (0..length)
-        .map(|index| ODD[(index * 5 + index / 24) % 24])
-        .collect()
+    (0..length).map(|index| ODD[(index * 5 + index / 24) % 24]).collect()
 }
 
 /// A leaf of each element type as array and scalar-like shapes, and each other kind of leaf.
@@ -28,10 +26,7 @@ pub(crate) fn zoo() -> Tree<Leaf<'static>> {
     };
     let arrays = DType::all().map(|dtype| {
         let shapes: [&[usize]; 4] = [&[2, 3, 4], &[], &[0, 5], &[1]];
-        (
-            dtype.name(),
-            Tree::list(shapes.iter().map(|shape| array(dtype, shape))),
-        )
+        (dtype.name(), Tree::list(shapes.iter().map(|shape| array(dtype, shape))))
     });
     let scalars = [
         Leaf::scalar(true),
@@ -59,23 +54,15 @@ pub(crate) fn zoo() -> Tree<Leaf<'static>> {
         Tree::record::<String>("Empty", []),
     ];
     let keys = ["", "a.b", "a/b", "[1]", "1", "\"", "ключ", "a\0b"].map(Key::from);
-    let keys = keys
-        .into_iter()
-        .chain([Key::from(1), Key::from(-1), Key::from(i64::MIN)]);
+    let keys = keys.into_iter().chain([Key::from(1), Key::from(-1), Key::from(i64::MIN)]);
     Tree::record(
         "Zoo",
         [
             ("arrays", Tree::map(arrays)),
             ("scalars", Tree::tuple(scalars.map(Tree::Leaf))),
-            (
-                "texts",
-                Tree::list(texts.map(|leaf| Tree::Leaf(leaf.into_owned()))),
-            ),
+            ("texts", Tree::list(texts.map(|leaf| Tree::Leaf(leaf.into_owned())))),
             ("empty", Tree::list(empty)),
-            (
-                "keys",
-                Tree::map(keys.zip((0u8..).map(|n| Tree::Leaf(Leaf::scalar(n))))),
-            ),
+            ("keys", Tree::map(keys.zip((0u8..).map(|n| Tree::Leaf(Leaf::scalar(n)))))),
         ],
     )
 }
@@ -100,11 +87,7 @@ pub(crate) fn any_leaf(max_elements: usize) -> impl Strategy<Value = Leaf<'stati
         (prop::sample::select(dtypes), shape, any::<u64>()).prop_map(|(dtype, shape, seed)| {
             let length = shape.iter().product::<usize>() * dtype.size_bytes();
             let bytes: Vec<u8> = (0u64..)
-                .map(|index| {
-                    (index ^ seed)
-                        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                        .to_be_bytes()[1]
-                })
+                .map(|index| (index ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[1])
                 .map(|byte| if dtype == DType::Bool { byte & 1 } else { byte })
                 .take(length)
                 .collect();
@@ -129,10 +112,7 @@ pub(crate) fn any_tree(max_elements: usize) -> impl Strategy<Value = Tree<Leaf<'
             children.clone().prop_map(Tree::list),
             children.prop_map(Tree::tuple),
             prop::collection::btree_map(any_key(), inner.clone(), 0..5).prop_map(Tree::Map),
-            (
-                "[A-Z][a-z]{0,12}",
-                prop::collection::btree_map("[a-z]{1,8}|.{0,3}", inner, 0..5)
-            )
+            ("[A-Z][a-z]{0,12}", prop::collection::btree_map("[a-z]{1,8}|.{0,3}", inner, 0..5))
                 .prop_map(|(name, fields)| Tree::record(name, fields)),
         ]
     })

@@ -22,10 +22,7 @@ use milepost::{CheckpointStore, ErrorKind};
 
 /// Looks into milepost checkpoint stores. Files are opened read-only and never changed.
 #[derive(Parser)]
-#[command(
-    version,
-    after_help = "Exit status: 0 fine, 1 damage found, 2 could not run."
-)]
+#[command(version, after_help = "Exit status: 0 fine, 1 damage found, 2 could not run.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -97,11 +94,7 @@ fn run(command: &Command) -> milepost::Result<(String, Finding)> {
                     Err(error) => return Err(error),
                 }
             }
-            let finding = if damaged.is_empty() {
-                Finding::Fine
-            } else {
-                Finding::Damage
-            };
+            let finding = if damaged.is_empty() { Finding::Fine } else { Finding::Damage };
             Ok((show::steps(&infos, &damaged, file.json), finding))
         }
         Command::Tree { file, step } => {
@@ -110,11 +103,7 @@ fn run(command: &Command) -> milepost::Result<(String, Finding)> {
         }
         Command::Verify(file) => {
             let report = CheckpointStore::open_read_only(&file.file)?.verify()?;
-            let finding = if report.faults.is_empty() {
-                Finding::Fine
-            } else {
-                Finding::Damage
-            };
+            let finding = if report.faults.is_empty() { Finding::Fine } else { Finding::Damage };
             Ok((show::report(&report, file.json), finding))
         }
     }

@@ -21,9 +21,7 @@ pub(crate) fn steps(infos: &[StepInfo], damaged: &[Error], as_json: bool) -> Str
     if infos.is_empty() && damaged.is_empty() {
         return "no step is saved\n".to_owned();
     }
-    let mut table = table([
-        "step", "saved at", "leaves", "size", "stored", "pinned", "metrics",
-    ]);
+    let mut table = table(["step", "saved at", "leaves", "size", "stored", "pinned", "metrics"]);
     for info in infos {
         table.add_row([
             info.step.to_string(),
@@ -36,11 +34,7 @@ pub(crate) fn steps(infos: &[StepInfo], damaged: &[Error], as_json: bool) -> Str
         ]);
     }
     align_right(&mut table, [0, 2, 3, 4]);
-    let list = if infos.is_empty() {
-        String::new()
-    } else {
-        lines(&table)
-    };
+    let list = if infos.is_empty() { String::new() } else { lines(&table) };
     list + &faults(damaged)
 }
 
@@ -51,9 +45,7 @@ pub(crate) fn structure(reader: &StepReader, as_json: bool) -> Result<String> {
     collect(&mut KeyPath::root(), &structure, &mut nodes);
     if as_json {
         let rows: Vec<Value> = nodes.iter().map(node_json).collect::<Result<_>>()?;
-        return Ok(print(
-            &json!({ "step": step_json(reader.info()), "nodes": rows }),
-        ));
+        return Ok(print(&json!({ "step": step_json(reader.info()), "nodes": rows })));
     }
     let mut table = table(["path", "what", "size"]);
     for (path, node) in &nodes {
@@ -93,10 +85,7 @@ pub(crate) fn report(report: &VerifyReport, as_json: bool) -> String {
 }
 
 fn faults(faults: &[Error]) -> String {
-    let lines: Vec<_> = faults
-        .iter()
-        .map(|fault| format!("damaged: {fault}\n"))
-        .collect();
+    let lines: Vec<_> = faults.iter().map(|fault| format!("damaged: {fault}\n")).collect();
     lines.concat()
 }
 
@@ -127,11 +116,8 @@ fn step_json(info: &StepInfo) -> Value {
     let number = |value: f64| {
         serde_json::Number::from_f64(value).map_or_else(|| json!(value.to_string()), Value::from)
     };
-    let metrics: BTreeMap<_, _> = info
-        .metrics
-        .iter()
-        .map(|(name, value)| (name, number(*value)))
-        .collect();
+    let metrics: BTreeMap<_, _> =
+        info.metrics.iter().map(|(name, value)| (name, number(*value))).collect();
     json!({
         "step": info.step,
         "committed_at": time(info.committed_at),
@@ -166,10 +152,8 @@ fn bytes(meta: &LeafMeta) -> Result<u64> {
 }
 
 fn metrics(metrics: &BTreeMap<String, f64>) -> String {
-    let pairs: Vec<_> = metrics
-        .iter()
-        .map(|(name, value)| format!("{} {value}", name.escape_debug()))
-        .collect();
+    let pairs: Vec<_> =
+        metrics.iter().map(|(name, value)| format!("{} {value}", name.escape_debug())).collect();
     pairs.join(", ")
 }
 
@@ -194,10 +178,7 @@ fn align_right<const N: usize>(table: &mut Table, columns: [usize; N]) {
 
 /// The lines of a table without the padding at their ends.
 fn lines(table: &Table) -> String {
-    let lines: Vec<_> = table
-        .lines()
-        .map(|line| line.trim_end().to_owned())
-        .collect();
+    let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n") + "\n"
 }
 

@@ -29,31 +29,19 @@ pub struct BestN {
 impl BestN {
     /// Keeps the `count` steps with the largest values of `metric`.
     pub fn max(metric: impl Into<String>, count: usize) -> Self {
-        Self {
-            metric: metric.into(),
-            mode: BestMode::Max,
-            count,
-        }
+        Self { metric: metric.into(), mode: BestMode::Max, count }
     }
 
     /// Keeps the `count` steps with the smallest values of `metric`.
     pub fn min(metric: impl Into<String>, count: usize) -> Self {
-        Self {
-            metric: metric.into(),
-            mode: BestMode::Min,
-            count,
-        }
+        Self { metric: metric.into(), mode: BestMode::Min, count }
     }
 }
 
 impl KeepPolicy for BestN {
     fn keep(&self, steps: &[StepInfo], _: SystemTime) -> BTreeSet<u64> {
-        let without = steps
-            .iter()
-            .filter(|info| !info.metrics.contains_key(&self.metric));
-        let best = ranked(steps, &self.metric, self.mode)
-            .into_iter()
-            .take(self.count);
+        let without = steps.iter().filter(|info| !info.metrics.contains_key(&self.metric));
+        let best = ranked(steps, &self.metric, self.mode).into_iter().take(self.count);
         without.map(|info| info.step).chain(best).collect()
     }
 }

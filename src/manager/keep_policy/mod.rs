@@ -65,11 +65,7 @@ impl<F: Fn(&StepInfo) -> bool + Send + Sync> Predicate<F> {
 
 impl<F: Fn(&StepInfo) -> bool + Send + Sync> KeepPolicy for Predicate<F> {
     fn keep(&self, steps: &[StepInfo], _: SystemTime) -> BTreeSet<u64> {
-        steps
-            .iter()
-            .filter(|info| (self.0)(info))
-            .map(|info| info.step)
-            .collect()
+        steps.iter().filter(|info| (self.0)(info)).map(|info| info.step).collect()
     }
 }
 
@@ -92,10 +88,7 @@ impl AnyOf {
 
 impl KeepPolicy for AnyOf {
     fn keep(&self, steps: &[StepInfo], now: SystemTime) -> BTreeSet<u64> {
-        self.0
-            .iter()
-            .flat_map(|policy| policy.keep(steps, now))
-            .collect()
+        self.0.iter().flat_map(|policy| policy.keep(steps, now)).collect()
     }
 }
 

@@ -13,12 +13,7 @@ pub struct LatestN(pub usize);
 
 impl KeepPolicy for LatestN {
     fn keep(&self, steps: &[StepInfo], _: SystemTime) -> BTreeSet<u64> {
-        steps
-            .iter()
-            .rev()
-            .take(self.0)
-            .map(|info| info.step)
-            .collect()
+        steps.iter().rev().take(self.0).map(|info| info.step).collect()
     }
 }
 
@@ -43,11 +38,7 @@ impl EveryNSteps {
 
 impl KeepPolicy for EveryNSteps {
     fn keep(&self, steps: &[StepInfo], _: SystemTime) -> BTreeSet<u64> {
-        steps
-            .iter()
-            .map(|info| info.step)
-            .filter(|step| step.is_multiple_of(self.0))
-            .collect()
+        steps.iter().map(|info| info.step).filter(|step| step.is_multiple_of(self.0)).collect()
     }
 }
 
@@ -64,10 +55,6 @@ impl OnSteps {
 
 impl KeepPolicy for OnSteps {
     fn keep(&self, steps: &[StepInfo], _: SystemTime) -> BTreeSet<u64> {
-        steps
-            .iter()
-            .map(|info| info.step)
-            .filter(|step| self.0.contains(step))
-            .collect()
+        steps.iter().map(|info| info.step).filter(|step| self.0.contains(step)).collect()
     }
 }

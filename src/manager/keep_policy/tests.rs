@@ -27,10 +27,7 @@ pub(in super::super) fn info(step: u64) -> StepInfo {
 }
 
 fn scored(step: u64, accuracy: f64) -> StepInfo {
-    StepInfo {
-        metrics: BTreeMap::from([("accuracy".to_owned(), accuracy)]),
-        ..info(step)
-    }
+    StepInfo { metrics: BTreeMap::from([("accuracy".to_owned(), accuracy)]), ..info(step) }
 }
 
 /// What is left after each of the `saved` steps, one after the other.
@@ -60,14 +57,8 @@ fn each_policy_keeps_its_steps() {
     assert_eq!(left(&EveryNSteps::new(4).unwrap(), ten()), [4, 8, 10]);
     assert_eq!(left(&Every(Duration::from_secs(4)), ten()), [1, 5, 9, 10]);
     assert_eq!(left(&OnSteps::new([2, 7, 99]), ten()), [2, 7, 10]);
-    assert_eq!(
-        left(&LatestDuration(Duration::from_secs(2)), ten()),
-        [8, 9, 10]
-    );
-    assert_eq!(
-        left(&Predicate::new(|info: &StepInfo| info.step % 5 == 1), ten()),
-        [1, 6, 10]
-    );
+    assert_eq!(left(&LatestDuration(Duration::from_secs(2)), ten()), [8, 9, 10]);
+    assert_eq!(left(&Predicate::new(|info: &StepInfo| info.step % 5 == 1), ten()), [1, 6, 10]);
     assert_eq!(left(&AnyOf::new([]), ten()), [10]);
     assert_eq!(left(&LatestN(2).or(OnSteps::new([1])), ten()), [1, 9, 10]);
     assert!(EveryNSteps::new(0).is_err());
@@ -77,66 +68,35 @@ fn each_policy_keeps_its_steps() {
 fn after_each_save_the_newest_stays_and_what_the_policy_keeps() {
     let six = || (1..=6).map(info);
     let multiples = EveryNSteps::new(2).unwrap();
+    assert_eq!(history(&LatestN(2), six())[..4], [vec![1], vec![1, 2], vec![2, 3], vec![3, 4]]);
+    assert_eq!(history(&multiples, six())[..4], [vec![1], vec![2], vec![2, 3], vec![2, 4]]);
+    assert_eq!(history(&OnSteps::new([2]), six())[..4], [vec![1], vec![2], vec![2, 3], vec![2, 4]]);
     assert_eq!(
-        history(&LatestN(2), six())[..4],
-        [vec![1], vec![1, 2], vec![2, 3], vec![3, 4]]
-    );
-    assert_eq!(
-        history(&multiples, six())[..4],
-        [vec![1], vec![2], vec![2, 3], vec![2, 4]]
-    );
-    assert_eq!(
-        history(&OnSteps::new([2]), six())[..4],
-        [vec![1], vec![2], vec![2, 3], vec![2, 4]]
-    );
-    assert_eq!(
-        history(
-            &LatestDuration(Duration::from_secs(2)),
-            [1, 2, 4, 9].map(info)
-        ),
+        history(&LatestDuration(Duration::from_secs(2)), [1, 2, 4, 9].map(info)),
         [vec![1], vec![1, 2], vec![2, 4], vec![9]]
     );
     assert_eq!(
         history(&LatestN(2).or(multiples), six()),
-        [
-            vec![1],
-            vec![1, 2],
-            vec![2, 3],
-            vec![2, 3, 4],
-            vec![2, 4, 5],
-            vec![2, 4, 5, 6]
-        ]
+        [vec![1], vec![1, 2], vec![2, 3], vec![2, 3, 4], vec![2, 4, 5], vec![2, 4, 5, 6]]
     );
 }
 
 #[test]
 fn the_best_stay_and_the_newest_too_however_bad() {
     let saved = [(1, 0.5), (2, 0.9), (3, 0.1), (4, 0.9), (5, 0.2)];
-    let steps = || {
-        saved
-            .iter()
-            .map(|(step, accuracy)| scored(*step, *accuracy))
-    };
+    let steps = || saved.iter().map(|(step, accuracy)| scored(*step, *accuracy));
     assert_eq!(
         history(&BestN::max("accuracy", 1), steps()),
         [vec![1], vec![2], vec![2, 3], vec![4], vec![4, 5]]
     );
     assert_eq!(left(&BestN::min("accuracy", 2), steps()), [3, 5]);
-    assert_eq!(
-        left(&LatestN(3).or(BestN::max("accuracy", 1)), steps()),
-        [3, 4, 5]
-    );
+    assert_eq!(left(&LatestN(3).or(BestN::max("accuracy", 1)), steps()), [3, 4, 5]);
 }
 
 #[test]
 fn a_nan_is_worse_than_any_number_and_steps_without_the_metric_stay() {
-    let steps = [
-        scored(1, f64::NAN),
-        scored(2, f64::NEG_INFINITY),
-        info(3),
-        scored(4, f64::NAN),
-        info(5),
-    ];
+    let steps =
+        [scored(1, f64::NAN), scored(2, f64::NEG_INFINITY), info(3), scored(4, f64::NAN), info(5)];
     assert_eq!(best_step(&steps, "accuracy", BestMode::Max), Some(2));
     assert_eq!(best_step(&steps, "accuracy", BestMode::Min), Some(2));
     assert_eq!(best_step(&steps[3..], "accuracy", BestMode::Max), Some(4));
@@ -147,36 +107,21 @@ fn a_nan_is_worse_than_any_number_and_steps_without_the_metric_stay() {
 
 #[test]
 fn a_pinned_step_stays() {
-    let steps = [
-        StepInfo {
-            pinned: true,
-            ..info(1)
-        },
-        info(2),
-        info(3),
-    ];
+    let steps = [StepInfo { pinned: true, ..info(1) }, info(2), info(3)];
     assert_eq!(left(&LatestN(1), steps), [1, 3]);
 }
 
 #[test]
 fn keeping_by_time_goes_by_the_clocks_of_the_saves() {
     let clock = |times: &[u64]| -> Vec<StepInfo> {
-        let build = |(step, seconds): (u64, &u64)| StepInfo {
-            committed_at: at(*seconds),
-            ..info(step)
-        };
+        let build =
+            |(step, seconds): (u64, &u64)| StepInfo { committed_at: at(*seconds), ..info(step) };
         (1..).zip(times).map(build).collect()
     };
     let every = Every(Duration::from_secs(10));
     assert_eq!(
         history(&every, clock(&[0, 4, 10, 13, 27])),
-        [
-            vec![1],
-            vec![1, 2],
-            vec![1, 3],
-            vec![1, 3, 4],
-            vec![1, 3, 5]
-        ]
+        [vec![1], vec![1, 2], vec![1, 3], vec![1, 3, 4], vec![1, 3, 5]]
     );
     // Set back after step 2: nothing but the newest joins until the clock is at 20 again.
     assert_eq!(left(&every, clock(&[0, 10, 2, 15, 20, 21])), [1, 2, 5, 6]);
@@ -197,11 +142,7 @@ fn any_steps() -> impl Strategy<Value = Vec<StepInfo>> {
     prop::collection::btree_map(0u64..50, step, 0..12).prop_map(|steps| {
         let build = |(step, (accuracy, pinned, seconds)): (u64, (Option<f64>, bool, u64))| {
             let scored = accuracy.map_or_else(|| info(step), |value| scored(step, value));
-            StepInfo {
-                pinned,
-                committed_at: at(seconds),
-                ..scored
-            }
+            StepInfo { pinned, committed_at: at(seconds), ..scored }
         };
         steps.into_iter().map(build).collect()
     })

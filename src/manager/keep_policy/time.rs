@@ -39,10 +39,6 @@ pub struct LatestDuration(pub Duration);
 impl KeepPolicy for LatestDuration {
     fn keep(&self, steps: &[StepInfo], now: SystemTime) -> BTreeSet<u64> {
         let age = |info: &StepInfo| now.duration_since(info.committed_at).unwrap_or_default();
-        steps
-            .iter()
-            .filter(|info| age(info) <= self.0)
-            .map(|info| info.step)
-            .collect()
+        steps.iter().filter(|info| age(info) <= self.0).map(|info| info.step).collect()
     }
 }

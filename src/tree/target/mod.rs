@@ -125,10 +125,7 @@ impl<'a, T: Element, D: Dimension> From<ArrayViewMut<'a, T, D>> for LeafMut<'a> 
                 return Self(Box::new(SliceTarget { elements, shape }));
             }
             // A view in standard layout always is a slice.
-            return Self(Box::new(SliceTarget::<T> {
-                elements: &mut [],
-                shape,
-            }));
+            return Self(Box::new(SliceTarget::<T> { elements: &mut [], shape }));
         }
         Self(Box::new(ViewTarget(view.into_dyn())))
     }
@@ -144,19 +141,11 @@ pub(crate) struct Expected {
 
 impl Expected {
     fn any_length(kind: LeafKind, dtype: DType) -> Self {
-        Self {
-            kind,
-            dtype,
-            shape: None,
-        }
+        Self { kind, dtype, shape: None }
     }
 
     fn exactly(meta: LeafMeta) -> Self {
-        Self {
-            kind: meta.kind,
-            dtype: meta.dtype,
-            shape: Some(meta.shape),
-        }
+        Self { kind: meta.kind, dtype: meta.dtype, shape: Some(meta.shape) }
     }
 
     pub(crate) fn accepts(&self, saved: &LeafMeta) -> bool {
@@ -202,10 +191,7 @@ fn assign<'t, T: Element>(
     elements: impl IntoIterator<Item = &'t mut T>,
     contents: &[u8],
 ) -> Result<()> {
-    for (slot, bytes) in elements
-        .into_iter()
-        .zip(contents.chunks_exact(size_of::<T>()))
-    {
+    for (slot, bytes) in elements.into_iter().zip(contents.chunks_exact(size_of::<T>())) {
         *slot = T::from_bytes(bytes).ok_or_else(|| no_value(T::DTYPE))?;
     }
     Ok(())
@@ -225,11 +211,8 @@ fn utf8(contents: &[u8]) -> Result<&str> {
 fn check_memory<T>(length: usize) -> Result<()> {
     Vec::<T>::new().try_reserve_exact(length).map_err(|error| {
         let size_bytes = length.saturating_mul(size_of::<T>());
-        Error::new(
-            ErrorKind::Io,
-            format!("there is no memory for {size_bytes} bytes"),
-        )
-        .with_source(error)
+        Error::new(ErrorKind::Io, format!("there is no memory for {size_bytes} bytes"))
+            .with_source(error)
     })
 }
 
@@ -239,11 +222,7 @@ mod tests {
     use ndarray::arr2;
 
     fn fill(mut target: LeafMut<'_>, leaf: &Leaf<'_>) {
-        assert!(
-            target.accepts(leaf.meta()),
-            "{target:?} refuses {}",
-            leaf.meta()
-        );
+        assert!(target.accepts(leaf.meta()), "{target:?} refuses {}", leaf.meta());
         target.prepare(leaf.meta()).unwrap();
         match target.memory() {
             Some(memory) => memory.copy_from_slice(leaf.contents()),
@@ -269,10 +248,7 @@ mod tests {
         assert_eq!(replaced, leaf);
 
         let mut flags = vec![false; 9];
-        fill(
-            LeafMut::vec(&mut flags),
-            &Leaf::from_slice(&[true, false], [2]).unwrap(),
-        );
+        fill(LeafMut::vec(&mut flags), &Leaf::from_slice(&[true, false], [2]).unwrap());
         assert_eq!(flags, [true, false]);
         let (mut value, mut text) = (0i64, "old".to_owned());
         fill(LeafMut::scalar(&mut value), &Leaf::scalar(-5i64));
@@ -280,10 +256,7 @@ mod tests {
         assert_eq!((value, text.as_str()), (-5, "new text"));
         let (mut bytes, mut json) = (vec![1], serde_json::Value::Null);
         fill(LeafMut::bytes(&mut bytes), &Leaf::bytes(&[]));
-        fill(
-            LeafMut::json(&mut json),
-            &Leaf::json(&serde_json::json!({"a": [1.5]})),
-        );
+        fill(LeafMut::json(&mut json), &Leaf::json(&serde_json::json!({"a": [1.5]})));
         assert_eq!((bytes, json), (vec![], serde_json::json!({"a": [1.5]})));
     }
 
@@ -299,10 +272,7 @@ mod tests {
             assert!(!target.accepts(leaf.meta()));
         }
         assert_eq!(target.expected().to_string(), "float32[1, 2]");
-        assert_eq!(
-            LeafMut::vec(&mut vec![1u8]).expected().to_string(),
-            "uint8[any length]"
-        );
+        assert_eq!(LeafMut::vec(&mut vec![1u8]).expected().to_string(), "uint8[any length]");
         assert!(!LeafMut::vec(&mut vec![1u8]).accepts(Leaf::bytes(&[1]).meta()));
     }
 }
