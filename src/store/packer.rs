@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
 use super::plan::{Placement, PlannedChunk, Planner, room, shared_pack_bytes};
@@ -93,23 +94,29 @@ impl<'s> Leaves<'s> {
         let leaf_bytes: Vec<usize> = self.list.iter().map(|leaf| leaf.size_bytes).collect();
         let mut planner = Planner::new(&leaf_bytes, self.compression);
         let mut packer = Packer::new(tx, first_pack, self);
-        let mut ready = self.encode(planner.next_batch()?)?;
-        while !ready.is_empty() {
-            let next_batch = planner.next_batch()?;
-            ready = if next_batch.is_empty() {
-                packer.write(ready)?;
-                Vec::new()
-            } else {
-                thread::scope(|scope| {
-                    let next = scope.spawn(|| self.encode(next_batch));
-                    let written = packer.write(ready);
-                    // A panic in the source or in our own code goes on here.
-                    let next = next.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                    written.and(next)
-                })?
+        let first = planner.next_batch()?;
+        let mut ready = catch_unwind(AssertUnwindSafe(|| self.encode(first)));
+        loop {
+            let batch = match ready {
+                Ok(batch) => batch?,
+                Err(panic) => {
+                    // The source panicked. The transaction ends in peace before that goes on.
+                    drop(packer);
+                    resume_unwind(panic)
+                }
             };
+            let next = planner.next_batch()?;
+            if next.is_empty() {
+                packer.write(batch)?;
+                return packer.finish(step, self);
+            }
+            ready = thread::scope(|scope| {
+                let next = scope.spawn(|| self.encode(next));
+                let written = packer.write(batch);
+                let next = next.join();
+                written.map(|()| next)
+            })?;
         }
-        packer.finish(step, self)
     }
 
     fn encode(&self, batch: Vec<PlannedChunk>) -> Result<Vec<EncodedChunk<'s>>> {

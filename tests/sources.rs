@@ -1,0 +1,84 @@
+//! Sources of leaves that fail, lie or panic in the middle of a save: the save is told, nothing of
+//! it is there, and the same store goes on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use milepost::{
+    CheckpointStore, DType, Error, ErrorKind, KeyPath, Leaf, LeafMeta, LeafSource, Region, Result,
+    SaveOptions, Shape, Tree,
+};
+
+/// What the source does when it is asked for its last rows.
+#[derive(Debug, Clone, Copy)]
+enum Manner {
+    Fail,
+    Panic,
+    PanicAtOnce,
+    BorrowTooLittle,
+}
+
+/// An array of 64 MiB, which is several waves, that is only given row by row.
+struct Odd(Manner);
+
+const ROWS: usize = 64;
+const ROW_BYTES: usize = 1 << 20;
+
+impl LeafSource for Odd {
+    fn structure(&self) -> Result<Tree<LeafMeta>> {
+        let meta = LeafMeta::array(DType::U8, Shape::new([ROWS, ROW_BYTES])?);
+        Ok(Tree::map([("w", Tree::Leaf(meta))]))
+    }
+
+    fn read_region(&self, path: &KeyPath, region: &Region, out: &mut [u8]) -> Result<()> {
+        let row = region.ranges()[0].start;
+        match self.0 {
+            Manner::Fail if row > 50 => {
+                // An error of a source, as another store would give it.
+                let folder = tempfile::tempdir().unwrap();
+                let error: Error = CheckpointStore::open(folder.path().join("gone")).unwrap_err();
+                assert_eq!(path.to_string(), "w");
+                return Err(error);
+            }
+            Manner::Panic if row > 50 => panic!("the source is broken"),
+            Manner::PanicAtOnce => panic!("the source is broken"),
+            _ => out.fill(u8::try_from(row).unwrap()),
+        }
+        Ok(())
+    }
+
+    fn borrow(&self, _: &KeyPath) -> Option<&[u8]> {
+        matches!(self.0, Manner::BorrowTooLittle).then_some(&[1, 2, 3])
+    }
+}
+
+#[test]
+fn a_source_that_breaks_costs_its_save_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = CheckpointStore::create(folder.path().join("store")).unwrap();
+    let whole = Tree::map([("w", Tree::Leaf(Leaf::scalar(1u8)))]);
+    let options = SaveOptions::new();
+    store.save(1, &whole, &options).unwrap();
+    for manner in [Manner::Fail, Manner::BorrowTooLittle] {
+        let error = store.save_source(2, &Odd(manner), &options).unwrap_err();
+        assert_eq!(error.step(), Some(2), "{error}");
+        assert_eq!(error.path().unwrap().to_string(), "w", "{error}");
+        if matches!(manner, Manner::BorrowTooLittle) {
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("gives 3 bytes"), "{error}");
+        }
+    }
+    for manner in [Manner::Panic, Manner::PanicAtOnce] {
+        let save = || store.save_source(2, &Odd(manner), &options);
+        let panic = catch_unwind(AssertUnwindSafe(save)).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"the source is broken"));
+        assert_eq!(store.all_steps().unwrap(), [1]);
+        store.save(3, &whole, &options).unwrap();
+        store.delete(3).unwrap();
+    }
+    assert_eq!(store.read(1).unwrap().restore().unwrap(), whole);
+    store.save(4, &whole, &options).unwrap();
+    let report = store.verify().unwrap();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    assert_eq!(report.unfinished_packs, 0);
+    assert_eq!(store.stats().unwrap().packs, 2);
+}
