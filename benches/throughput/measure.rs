@@ -19,16 +19,19 @@ pub(crate) fn touch(bytes: usize) {
     black_box(&memory);
 }
 
-/// How much the resident memory of the process peaks over where it was, in MiB, while `timed`
-/// runs; NaN where the system can't tell.
-pub(crate) fn memory_beyond<T>(timed: impl FnOnce() -> T) -> (f64, T) {
+/// The resident memory of the process, in MiB; `None` where the system can't tell.
+pub(crate) fn resident_mib() -> Option<f64> {
+    status_mib("VmRSS:")
+}
+
+/// How far the resident memory of the process peaks over `baseline_mib` while `timed` runs, in MiB;
+/// NaN where the system can't tell.
+pub(crate) fn memory_beyond<T>(baseline_mib: Option<f64>, timed: impl FnOnce() -> T) -> (f64, T) {
     // Writing 5 resets the peak: see proc(5).
     let reset = fs::write("/proc/self/clear_refs", "5").is_ok();
-    let before = status_mib("VmRSS:");
     let result = timed();
-    let peak = status_mib("VmHWM:");
-    let beyond = match (reset, before, peak) {
-        (true, Some(before), Some(peak)) => (peak - before).max(0.0),
+    let beyond = match (reset, baseline_mib, status_mib("VmHWM:")) {
+        (true, Some(baseline), Some(peak)) => (peak - baseline).max(0.0),
         _ => f64::NAN,
     };
     (beyond, result)
