@@ -105,6 +105,7 @@ fn save(manager: &CheckpointManager, state: &TrainState, last: bool) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use milepost::keep_policy::BestMode;
     use std::path::Path;
 
     fn options(store: &Path, steps: u64) -> Options {
