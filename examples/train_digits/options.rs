@@ -18,7 +18,7 @@ pub(crate) struct Options {
     pub(crate) steps: u64,
 
     /// Save each time so many steps are done
-    #[arg(long, value_name = "K", default_value_t = 100, value_parser = at_least_one())]
+    #[arg(long, value_name = "K", default_value_t = 250, value_parser = at_least_one())]
     pub(crate) save_every: u64,
 
     /// Seed of the weights and of the order of the images
