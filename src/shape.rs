@@ -132,7 +132,7 @@ impl Region {
 
     /// The number of elements.
     pub fn elements(&self) -> usize {
-        self.0.iter().map(ExactSizeIterator::len).product()
+        self.0.iter().map(ExactSizeIterator::len).fold(1, usize::saturating_mul)
     }
 
     /// Checks that the region lies within `shape`.

@@ -50,6 +50,8 @@ fn check(path: &Path) {
     assert!(info.metrics["a metric with a long name"].is_infinite());
     assert_eq!(info.custom_metadata.as_ref().unwrap()["run"], "golden");
     assert!(info.pinned);
+    // The digest is over contents, so it is that of every file with these leaves in these chunks.
+    assert_eq!(info.digest_hex(), "4aecaadb68b6b9d4bf19bd01402cdb10");
     assert_eq!(store.read(u64::MAX).unwrap().restore().unwrap(), large());
     let report = store.verify().unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);

@@ -124,6 +124,8 @@ impl Run {
         match (result.unwrap(), expected) {
             (SaveOutcome::Skipped(reason), Some(expected)) => assert_eq!(reason, expected),
             (SaveOutcome::Saved(report), None) => {
+                // Replacing a pinned step does not unpin it.
+                let pinned = pinned || self.model.steps.get(&step).is_some_and(|old| old.pinned);
                 let removed = self.model.save(step, Saved { tree, loss, pinned });
                 assert_eq!(report.removed, removed);
             }

@@ -82,3 +82,36 @@ fn a_source_that_breaks_costs_its_save_and_nothing_else() {
     assert_eq!(report.unfinished_packs, 0);
     assert_eq!(store.stats().unwrap().packs, 2);
 }
+
+/// A source whose description or contents no restore would accept.
+struct Lying(LeafMeta, Vec<u8>);
+
+impl LeafSource for Lying {
+    fn structure(&self) -> Result<Tree<LeafMeta>> {
+        Ok(Tree::Leaf(self.0.clone()))
+    }
+
+    fn read_region(&self, _: &KeyPath, _: &Region, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(&self.1);
+        Ok(())
+    }
+}
+
+/// These were saved, and could then not be restored.
+#[test]
+fn what_could_not_be_restored_is_not_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = CheckpointStore::create(folder.path().join("store")).unwrap();
+    let mut scalar = LeafMeta::array(DType::F32, Shape::new([3]).unwrap());
+    scalar.kind = milepost::LeafKind::Scalar;
+    let flags = LeafMeta::array(DType::Bool, Shape::new([2]).unwrap());
+    for (source, says) in [
+        (Lying(scalar, vec![0; 12]), "a scalar can't be float32[3]"),
+        (Lying(flags, vec![1, 7]), "neither 0 nor 1"),
+    ] {
+        let error = store.save_source(1, &source, &SaveOptions::new()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    assert_eq!(store.latest_step().unwrap(), None);
+}

@@ -30,6 +30,9 @@ fn convert(error: redb::Error) -> Error {
         redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
             super::not_a_store(&error.to_string()).with_source(error)
         }
+        redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            damaged("the file is shorter than it says")
+        }
         redb::Error::Io(error) => Error::from_io(error, "the file system reported an error"),
         redb::Error::Corrupted(message) => damaged(&message),
         redb::Error::TableDoesNotExist(_) | redb::Error::TableTypeMismatch { .. } => {

@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::FORMAT_VERSION;
 use fault::contain_drop;
 use handle::{Handle, WRITER_CACHE_BYTES};
 
@@ -136,19 +135,12 @@ fn check_format(path: &Path) -> Result<(Handle, [u8; 16])> {
     check_file(path)?;
     let handle = Handle::open_reader(path)?;
     let tables = handle.read()?;
-    match tables.format_version()? {
-        Some(version) if version > FORMAT_VERSION => Err(Error::new(
-            ErrorKind::UnsupportedVersion,
-            format!("the store has format {version}, this milepost reads up to {FORMAT_VERSION}"),
-        )
-        .advise("use a newer milepost; the file was not changed")),
-        Some(_) => {
-            let store_id = tables.store_id()?;
-            drop(tables);
-            Ok((handle, store_id))
-        }
-        None => Err(not_a_store("it has no milepost format version")),
+    if tables.format_version()?.is_none() {
+        return Err(not_a_store("it has no milepost format version"));
     }
+    let store_id = tables.store_id()?;
+    drop(tables);
+    Ok((handle, store_id))
 }
 
 /// Refuses what can't be a store file, by name.

@@ -3,6 +3,7 @@
 
 use redb::{
     OwnedAccessGuard, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata,
+    StorageError,
 };
 
 use super::fault::{contain, contain_drop};
@@ -10,8 +11,8 @@ use super::tables::{
     CREATED_KEY, FORMAT_KEY, LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, STEPS, STORE_ID_KEY,
     STRUCTURES,
 };
-use crate::error::{Error, Result};
-use crate::record::decode_mark;
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::{FORMAT_VERSION, decode_mark};
 
 /// The tables as of one commit.
 pub(crate) struct ReadTx(Option<Tables>);
@@ -25,9 +26,6 @@ struct Tables {
     pack_refs: ReadOnlyTable<u64, u64>,
 }
 
-/// Takes the encoded path and the record of a leaf.
-pub(crate) type LeafVisitor<'v> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'v;
-
 /// The bytes of one pack. They stay where they are for as long as this lives.
 pub(crate) struct Pack(OwnedAccessGuard<&'static [u8]>);
 
@@ -40,17 +38,28 @@ impl Pack {
 impl ReadTx {
     pub(super) fn new(tx: ReadTransaction) -> Result<Self> {
         let tables = contain(|| {
-            Ok::<_, redb::TableError>(Tables {
-                meta: tx.open_table(META)?,
+            // A newer format may have other tables: it says so in the one that never changes.
+            let meta = tx.open_table(META)?;
+            if let Some(version) = meta.get_owned(FORMAT_KEY)?
+                && version
+                    .value()
+                    .try_into()
+                    .is_ok_and(|bytes| u32::from_le_bytes(bytes) > FORMAT_VERSION)
+            {
+                let version = version.value().try_into().map_or(0, u32::from_le_bytes);
+                return Ok(Err(newer_format(version)));
+            }
+            Ok::<_, redb::Error>(Ok(Tables {
+                meta,
                 steps: tx.open_table(STEPS)?,
                 structures: tx.open_table(STRUCTURES)?,
                 leaves: tx.open_table(LEAVES)?,
                 packs: tx.open_table(PACKS)?,
                 pack_refs: tx.open_table(PACK_REFS)?,
-            })
+            }))
         });
         contain_drop(tx);
-        Ok(Self(Some(tables?)))
+        Ok(Self(Some(tables??)))
     }
 
     fn tables(&self) -> Result<&Tables> {
@@ -87,18 +96,16 @@ impl ReadTx {
 
     fn meta(&self, key: &str) -> Result<Option<Vec<u8>>> {
         let table = &self.tables()?.meta;
-        contain(|| table.get_owned(key)).map(|guard| guard.map(|guard| guard.value().to_vec()))
+        contain(|| Ok::<_, StorageError>(table.get_owned(key)?.map(|guard| guard.value().to_vec())))
     }
 
     /// The steps, ascending.
     pub(crate) fn steps(&self) -> Result<Vec<u64>> {
         let table = &self.tables()?.steps;
-        let mut range = contain(|| table.range_owned::<u64>(..))?;
-        let mut steps = Vec::new();
-        while let Some((step, _)) = contain(|| range.next().transpose())? {
-            steps.push(step.value());
-        }
-        Ok(steps)
+        contain(|| {
+            let step = |(step, _): (Guard<u64>, Guard<Bytes>)| step.value();
+            table.range_owned::<u64>(..)?.map(|entry| entry.map(step)).collect()
+        })
     }
 
     /// The highest step.
@@ -114,12 +121,12 @@ impl ReadTx {
     /// The steps with their records, ascending.
     pub(crate) fn step_records(&self) -> Result<Vec<(u64, Vec<u8>)>> {
         let table = &self.tables()?.steps;
-        let mut range = contain(|| table.range_owned::<u64>(..))?;
-        let mut records = Vec::new();
-        while let Some((step, record)) = contain(|| range.next().transpose())? {
-            records.push((step.value(), record.value().to_vec()));
-        }
-        Ok(records)
+        contain(|| {
+            let row = |(step, record): (Guard<u64>, Guard<Bytes>)| {
+                (step.value(), record.value().to_vec())
+            };
+            table.range_owned::<u64>(..)?.map(|entry| entry.map(row)).collect()
+        })
     }
 
     /// The structure record of `step`.
@@ -130,28 +137,39 @@ impl ReadTx {
     /// The record of the leaf at the encoded `path` of `step`.
     pub(crate) fn leaf(&self, step: u64, path: &[u8]) -> Result<Option<Vec<u8>>> {
         let table = &self.tables()?.leaves;
-        let guard = contain(|| table.get_owned((step, path)))?;
-        Ok(guard.map(|guard| guard.value().to_vec()))
+        contain(|| {
+            let record = table.get_owned((step, path))?;
+            Ok::<_, StorageError>(record.map(|guard| guard.value().to_vec()))
+        })
     }
 
-    /// Calls `visit` with the encoded path and the record of each leaf of `step`.
-    pub(crate) fn for_each_leaf(&self, step: u64, visit: &mut LeafVisitor<'_>) -> Result<()> {
+    /// The encoded paths and the records of the leaves of `step`, ascending by path.
+    pub(crate) fn leaves(&self, step: u64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let table = &self.tables()?.leaves;
-        let mut range = contain(|| table.range_owned((step, &[][..])..))?;
-        while let Some((key, record)) = contain(|| range.next().transpose())? {
-            let (found, path) = key.value();
-            if found != step {
-                break;
+        contain(|| {
+            let mut leaves = Vec::new();
+            for entry in table.range_owned((step, &[][..])..)? {
+                let (key, record) = entry?;
+                let (found, path) = key.value();
+                if found != step {
+                    break;
+                }
+                leaves.push((path.to_vec(), record.value().to_vec()));
             }
-            visit(path, record.value())?;
-        }
-        Ok(())
+            Ok::<_, StorageError>(leaves)
+        })
     }
 
     /// A pack.
     pub(crate) fn pack(&self, pack: u64) -> Result<Option<Pack>> {
         let table = &self.tables()?.packs;
-        Ok(contain(|| table.get_owned(pack))?.map(Pack))
+        contain(|| {
+            let guard = table.get_owned(pack)?;
+            // On a damaged page it is this that panics; here it is contained.
+            let length = guard.as_ref().map(|guard| guard.value().len());
+            debug_assert_eq!(length.is_some(), guard.is_some());
+            Ok::<_, StorageError>(guard.map(Pack))
+        })
     }
 
     /// The number of packs.
@@ -167,23 +185,19 @@ impl ReadTx {
             return Ok((all, 0));
         };
         let table = &self.tables()?.packs;
-        let mut range = contain(|| table.range_owned(first..))?;
-        let mut above = 0;
-        while contain(|| range.next().transpose())?.is_some() {
-            above += 1;
-        }
+        let above = contain(|| {
+            table.range_owned(first..)?.try_fold(0, |above, entry| entry.map(|_| above + 1))
+        })?;
         Ok((all.saturating_sub(above), above))
     }
 
     /// The packs with the number of steps that use them, ascending.
     pub(crate) fn pack_refs(&self) -> Result<Vec<(u64, u64)>> {
         let table = &self.tables()?.pack_refs;
-        let mut range = contain(|| table.range_owned::<u64>(..))?;
-        let mut refs = Vec::new();
-        while let Some((pack, count)) = contain(|| range.next().transpose())? {
-            refs.push((pack.value(), count.value()));
-        }
-        Ok(refs)
+        contain(|| {
+            let row = |(pack, count): (Guard<u64>, Guard<u64>)| (pack.value(), count.value());
+            table.range_owned::<u64>(..)?.map(|entry| entry.map(row)).collect()
+        })
     }
 }
 
@@ -193,14 +207,22 @@ impl Drop for ReadTx {
     }
 }
 
-type ByNumber = ReadOnlyTable<u64, &'static [u8]>;
+type Bytes = &'static [u8];
+type Guard<V> = OwnedAccessGuard<V>;
+type ByNumber = ReadOnlyTable<u64, Bytes>;
 
 fn get(table: &ByNumber, key: u64) -> Result<Option<Vec<u8>>> {
-    let guard = contain(|| table.get_owned(key))?;
-    Ok(guard.map(|guard| guard.value().to_vec()))
+    contain(|| Ok::<_, StorageError>(table.get_owned(key)?.map(|guard| guard.value().to_vec())))
 }
 
 fn last_key(table: &ByNumber) -> Result<Option<u64>> {
-    let last = contain(|| table.last().map(|entry| entry.map(|(key, _)| key.value())))?;
-    Ok(last)
+    contain(|| Ok::<_, StorageError>(table.last()?.map(|(key, _)| key.value())))
+}
+
+fn newer_format(version: u32) -> Error {
+    Error::new(
+        ErrorKind::UnsupportedVersion,
+        format!("the store has format {version}, this milepost reads up to {FORMAT_VERSION}"),
+    )
+    .advise("use a newer milepost; the file was not changed")
 }

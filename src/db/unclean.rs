@@ -27,9 +27,6 @@ pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<redb::ReadOnlyData
         let backend = UncleanFile(FileBackend::new(file)?);
         builder(cache_bytes).open_read_only_with_backend(backend)
     })
-    .map_err(|error| {
-        error.advise("the file was left by a crash: open it for writing once to repair it")
-    })
 }
 
 #[derive(Debug)]

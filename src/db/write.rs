@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use redb::Error::Corrupted;
 use redb::{ReadableTable, WriteTransaction};
 
 use super::fault::{contain, contain_drop};
@@ -38,7 +39,9 @@ impl<'d> WriteTx<'d> {
     /// Adds a pack. The bytes are copied once, into the page of the database that holds them.
     pub(crate) fn insert_pack(&self, pack: u64, bytes: &[u8]) -> Result<()> {
         self.run(|tx| {
-            tx.open_table(PACKS)?.insert(pack, bytes)?;
+            if tx.open_table(PACKS)?.insert(pack, bytes)?.is_some() {
+                return Err(Corrupted(format!("pack {pack} is above the mark and in use")));
+            }
             Ok(())
         })
     }
@@ -46,9 +49,11 @@ impl<'d> WriteTx<'d> {
     /// Removes the packs above `mark`, which belong to no step, and says how many there were.
     pub(crate) fn sweep_packs_above(&self, mark: u64) -> Result<u64> {
         self.run(|tx| {
-            let Some(first) = mark.checked_add(1) else {
-                return Ok(0);
-            };
+            let Some(first) = mark.checked_add(1) else { return Ok(0) };
+            if let Some(entry) = tx.open_table(PACK_REFS)?.range(first..)?.next() {
+                let pack = entry?.0.value();
+                return Err(Corrupted(format!("pack {pack} is above the mark and in use")));
+            }
             let mut swept = 0;
             for entry in tx.open_table(PACKS)?.extract_from_if(first.., |_, _| true)? {
                 entry?;
@@ -124,7 +129,9 @@ impl<'d> WriteTx<'d> {
             let mut refs = tx.open_table(PACK_REFS)?;
             let mut table = tx.open_table(PACKS)?;
             for pack in numbers(packs) {
-                let count = refs.get(pack)?.map_or(0, |count| count.value());
+                let Some(count) = refs.get(pack)?.map(|count| count.value()) else {
+                    return Err(Corrupted(format!("pack {pack} is used and not counted")));
+                };
                 if count > 1 {
                     refs.insert(pack, count - 1)?;
                 } else {

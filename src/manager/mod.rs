@@ -19,6 +19,7 @@ pub use options::ManagerOptions;
 
 /// What [`CheckpointManager::save`] did.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub enum SaveOutcome {
     /// The step is saved, and durable.
     Saved(SaveReport),
@@ -251,12 +252,13 @@ impl CheckpointManager {
     }
 
     /// The step with the best value of the metric `name`; of equal ones the latest, and a NaN is
-    /// worse than any number. `None` if no step has this metric.
+    /// worse than any number. `None` if no step has this metric. A step with a damaged record is
+    /// passed over.
     ///
     /// # Errors
     /// `Damaged` or `Io`.
     pub fn best_step(&self, name: &str, mode: BestMode) -> Result<Option<u64>> {
-        Ok(best_step(&self.store.steps()?, name, mode))
+        Ok(best_step(&self.store.readable_steps()?, name, mode))
     }
 
     /// What is known of `step`.

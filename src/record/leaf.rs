@@ -127,17 +127,9 @@ fn meta(archive: &ArchivedLeafV1) -> Result<LeafMeta, RecordError> {
     let lengths =
         lengths.collect::<Result<Vec<_>, _>>().map_err(|error| fault(error.to_string()))?;
     let shape = Shape::new(lengths).map_err(|error| fault(error.to_string()))?;
-    let fits = match kind {
-        LeafKind::Array => true,
-        LeafKind::Scalar => shape.lengths().is_empty(),
-        LeafKind::String | LeafKind::Bytes | LeafKind::Json => {
-            shape.lengths().len() == 1 && dtype == DType::U8
-        }
-    };
-    if !fits {
-        return Err(fault(format!("a {kind} can't be {dtype}{shape}")));
-    }
-    Ok(LeafMeta::new(kind, dtype, shape))
+    let meta = LeafMeta::new(kind, dtype, shape);
+    meta.check().map_err(|error| fault(error.to_string()))?;
+    Ok(meta)
 }
 
 fn chunk(archive: &ArchivedChunkV1) -> Result<StoredChunk, RecordError> {

@@ -1,6 +1,8 @@
 //! The structure record: the nodes of a tree in preorder, each with the key that leads to it and
 //! the number of its children. It is flat, so that reading it never recurses.
 
+use std::collections::BTreeSet;
+
 use rkyv::rancor;
 use rkyv::{Archive, Deserialize, Serialize};
 
@@ -122,9 +124,12 @@ impl<L> Decoder<'_, '_, L> {
                 }
             }
             STRUCT => {
-                let mut fields = Vec::new();
+                let (mut fields, mut names) = (Vec::new(), BTreeSet::new());
                 for (key, child) in self.keyed(count)? {
                     match key {
+                        Key::Name(name) if !names.insert(name.clone()) => {
+                            return Err(fault("a struct has a field twice"));
+                        }
                         Key::Name(name) => fields.push((name, child)),
                         key => return Err(fault(format!("a struct has the field {key:?}"))),
                     }
@@ -161,6 +166,7 @@ impl<L> Decoder<'_, '_, L> {
             return Err(fault("a child is missing"));
         };
         self.path.push(key);
+        self.path.check().map_err(|error| fault(error.to_string()))?;
         let child = self.node(node)?;
         self.path.pop();
         Ok(child)

@@ -57,7 +57,9 @@ pub(super) fn fill(
         Ok(())
     };
     thread::scope(|scope| {
-        let helpers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        // Where there are no threads to be had, this one does the work.
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let helpers: Vec<_> = (1..threads).map_while(spawn).collect();
         let mut result = work();
         for helper in helpers {
             // A panic in a helper is our own bug: it goes on here.

@@ -188,6 +188,11 @@ impl CheckpointStore {
         self.with_tx(|tx| StepInfo::from_record(step, &step_record(tx, step)?))
     }
 
+    /// What is known of the steps with sound records, ascending.
+    pub(crate) fn readable_steps(&self) -> Result<Vec<StepInfo>> {
+        self.with_tx(readable_infos)
+    }
+
     /// Opens `step` for reading. It can be read to the end also if it is deleted meanwhile.
     ///
     /// # Errors
@@ -253,6 +258,20 @@ fn step_record(tx: &ReadTx, step: u64) -> Result<StepRecord> {
             .at_step(step));
     };
     StepRecord::decode(step, &record).map_err(|error| Error::from(error).at_step(step))
+}
+
+/// The steps with records that can be read, ascending. One that is damaged must not keep others
+/// from being saved or found.
+fn readable_infos(tx: &ReadTx) -> Result<Vec<StepInfo>> {
+    let mut infos = Vec::new();
+    for (step, record) in tx.step_records()? {
+        let record = StepRecord::decode(step, &record).map_err(Error::from);
+        match record.and_then(|record| StepInfo::from_record(step, &record)) {
+            Ok(info) => infos.push(info),
+            Err(error) => tracing::warn!(step, %error, "the record of a step is damaged"),
+        }
+    }
+    Ok(infos)
 }
 
 fn step_infos(tx: &ReadTx) -> Result<Vec<StepInfo>> {

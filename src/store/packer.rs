@@ -14,6 +14,7 @@ use std::thread;
 use super::plan::{Placement, PlannedChunk, Planner, room, shared_pack_bytes};
 use crate::codec::{self, ChunkId, ChunkInfo, Compression, Digest};
 use crate::db::{WAVE_BYTES, WriteTx};
+use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, PACK_OVERHEAD_BYTES};
 use crate::path::KeyPath;
@@ -66,7 +67,8 @@ impl<'s> Leaves<'s> {
         compression: Compression,
     ) -> Result<Self> {
         let leaf = |(path, meta): &(KeyPath, &LeafMeta)| -> Result<SourceLeaf<'s>> {
-            let size_bytes = meta.size_bytes().map_err(|error| error.at_path(path))?;
+            meta.check().map_err(|error| error.at_path(path))?;
+            let size_bytes = meta.size_bytes()?;
             let contents = source.borrow(path);
             if let Some(contents) = contents
                 && contents.len() != size_bytes
@@ -111,10 +113,15 @@ impl<'s> Leaves<'s> {
                 return packer.finish(step, self);
             }
             ready = thread::scope(|scope| {
-                let next = scope.spawn(|| self.encode(next));
+                let encode = || self.encode(next.clone());
+                // Where there is no thread to be had, this one does the work afterwards.
+                let ahead = thread::Builder::new().spawn_scoped(scope, encode);
                 let written = packer.write(batch);
-                let next = next.join();
-                written.map(|()| next)
+                let encoded = match ahead {
+                    Ok(ahead) => ahead.join(),
+                    Err(_) => catch_unwind(AssertUnwindSafe(encode)),
+                };
+                written.map(|()| encoded)
             })?;
         }
     }
@@ -131,10 +138,12 @@ impl<'s> Leaves<'s> {
         let id = ChunkId { path: &leaf.encoded, shard: 0, index, dtype: leaf.meta.dtype };
         let (info, stored) =
             if let Some(raw) = leaf.contents.and_then(|contents| contents.get(run.clone())) {
+                leaf.check_values(raw)?;
                 codec::encode(id, raw, self.compression)
             } else {
                 let raw =
                     read_run(self.source, leaf, run).map_err(|error| error.at_path(&leaf.path))?;
+                leaf.check_values(&raw)?;
                 let (info, stored) = codec::encode(id, &raw, self.compression);
                 let compressed = match stored {
                     Cow::Owned(compressed) => Some(compressed),
@@ -143,6 +152,18 @@ impl<'s> Leaves<'s> {
                 (info, Cow::Owned(compressed.unwrap_or(raw)))
             };
         Ok(EncodedChunk { leaf: number, placement, info, stored })
+    }
+}
+
+impl SourceLeaf<'_> {
+    /// Checks that a source gives what can be restored: a `bool` is 0 or 1.
+    fn check_values(&self, raw: &[u8]) -> Result<()> {
+        if self.meta.dtype == DType::Bool && bool::view(raw).is_none() {
+            return Err(
+                Error::invalid("a byte of a bool array is neither 0 nor 1").at_path(&self.path)
+            );
+        }
+        Ok(())
     }
 }
 

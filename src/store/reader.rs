@@ -118,19 +118,17 @@ impl StepReader {
 
     /// The records of all leaves, by encoded path.
     fn leaf_records(&self) -> Result<BTreeMap<Vec<u8>, LeafRecord>> {
-        let mut records = BTreeMap::new();
-        self.tx.for_each_leaf(self.info.step, &mut |path, record| {
-            let record = LeafRecord::decode(self.info.step, path, record).map_err(|error| {
+        let decode = |(path, record): (Vec<u8>, Vec<u8>)| {
+            let record = LeafRecord::decode(self.info.step, &path, &record).map_err(|error| {
                 let error = Error::from(error);
-                match KeyPath::decode(path) {
+                match KeyPath::decode(&path) {
                     Ok(path) => error.at_path(&path),
                     Err(_) => error,
                 }
             })?;
-            records.insert(path.to_vec(), record);
-            Ok(())
-        })?;
-        Ok(records)
+            Ok((path, record))
+        };
+        self.tx.leaves(self.info.step)?.into_iter().map(decode).collect()
     }
 
     fn structure_of(&self, records: &BTreeMap<Vec<u8>, LeafRecord>) -> Result<Tree<LeafMeta>> {

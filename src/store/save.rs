@@ -1,13 +1,16 @@
 //! Saving, deleting and pinning: every change of the set of steps is one commit.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::packer::Leaves;
 use super::step_info::to_unix_ns;
-use super::{CheckpointStore, Existing, SaveOptions, StepInfo, Writer, step_record};
-use crate::db::WriteTx;
+use super::{
+    CheckpointStore, Existing, SaveOptions, StepInfo, Writer, readable_infos, step_record,
+};
+use crate::db::{ReadTx, WriteTx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::{StepRecord, encode_structure};
+use crate::record::{LeafRecord, PackRange, StepRecord, encode_structure};
 use crate::tree::LeafSource;
 
 /// From what is known of all steps, the new one included, ascending: which are to go.
@@ -48,7 +51,7 @@ impl CheckpointStore {
     ) -> Result<SaveReport> {
         let (began, started) = (Instant::now(), SystemTime::now());
         let mut writer = self.writer.lock();
-        let mark = self.check_free(step, options)?;
+        let (mark, was_pinned) = self.check_free(step, options)?;
         let custom_metadata = options.checked_metadata()?;
         let structure = source.structure()?;
         let metas = structure.leaves()?;
@@ -59,16 +62,19 @@ impl CheckpointStore {
         if *writer == Writer::Unswept {
             sweep(&tx, mark)?;
         }
+        let first_pack =
+            mark.checked_add(1).ok_or_else(|| Error::damaged("the pack mark is too high"))?;
         // Until the last commit succeeds, packs of this save may be left in the file.
         *writer = Writer::Unswept;
-        let packed = leaves.pack(step, tx, mark + 1)?;
+        let packed = leaves.pack(step, tx, first_pack)?;
         let packs = (packed.packs.count > 0).then_some(packed.packs);
         let record = StepRecord {
             started_unix_ns: to_unix_ns(started),
             committed_unix_ns: to_unix_ns(SystemTime::now()),
             metrics: options.metrics.clone(),
             custom_metadata,
-            pinned: options.pinned,
+            // Replacing a pinned step does not unpin it.
+            pinned: options.pinned || was_pinned,
             leaf_count: u64::try_from(metas.len()).unwrap_or(u64::MAX),
             chunk_count: packed.chunk_count,
             logical_bytes: packed.logical_bytes,
@@ -95,29 +101,26 @@ impl CheckpointStore {
         Ok(SaveReport { info, removed, elapsed: began.elapsed() })
     }
 
-    /// Checks that `step` may be saved, and returns the pack mark.
-    fn check_free(&self, step: u64, options: &SaveOptions) -> Result<u64> {
+    /// Checks that `step` may be saved; returns the pack mark, and whether the step is there and
+    /// pinned.
+    fn check_free(&self, step: u64, options: &SaveOptions) -> Result<(u64, bool)> {
         let tx = self.database.read()?;
-        if options.existing == Existing::Refuse && tx.step(step)?.is_some() {
+        let saved = tx.step(step)?;
+        if options.existing == Existing::Refuse && saved.is_some() {
             return Err(Error::new(ErrorKind::AlreadyExists, "this step is saved already")
                 .advise("delete it first, or ask for it to be replaced"));
         }
-        tx.pack_mark()
+        let record = saved.and_then(|record| StepRecord::decode(step, &record).ok());
+        Ok((tx.pack_mark()?, record.is_some_and(|record| record.pinned)))
     }
 
     /// The steps that `retention` removes once `new` is there. A save never removes what it saves,
     /// also if it is an old step that the next save will remove. A step whose record is damaged
     /// stays, and does not keep others from being saved.
     fn victims(&self, new: &StepInfo, retention: &Retention<'_>) -> Result<Vec<u64>> {
-        let mut infos = vec![new.clone()];
-        for (step, record) in self.database.read()?.step_records()? {
-            let info = StepRecord::decode(step, &record).map_err(Error::from);
-            match info.and_then(|record| StepInfo::from_record(step, &record)) {
-                Ok(info) if step != new.step => infos.push(info),
-                Ok(_) => {}
-                Err(error) => tracing::warn!(step, %error, "a damaged step is kept as it is"),
-            }
-        }
+        let mut infos = readable_infos(&self.database.read()?)?;
+        infos.retain(|info| info.step != new.step);
+        infos.push(new.clone());
         infos.sort_by_key(|info| info.step);
         let mut victims = retention(&infos);
         victims.retain(|victim| *victim != new.step);
@@ -130,9 +133,9 @@ impl CheckpointStore {
         if read.step(step)?.is_none() {
             return Ok(());
         }
-        let record = step_record(&read, step)?;
+        let packs = packs_of(&read, step)?;
         tx.remove_step(step)?;
-        tx.release_packs(&record.packs)
+        tx.release_packs(&packs)
     }
 
     /// Deletes `step`.
@@ -141,6 +144,7 @@ impl CheckpointStore {
     /// `NotFound` if it is not saved; `InvalidInput` if it is pinned; `ReadOnly`; `Damaged`,
     /// `OutOfSpace` or `Io`: nothing was deleted.
     pub fn delete(&self, step: u64) -> Result<()> {
+        let _writer = self.writer.lock();
         self.delete_all(&[step])
     }
 
@@ -149,7 +153,8 @@ impl CheckpointStore {
     /// # Errors
     /// `NotFound` if `step` itself is not saved; else as [`delete`](Self::delete).
     pub fn rollback_to(&self, step: u64) -> Result<Vec<u64>> {
-        self.step_info(step)?;
+        let _writer = self.writer.lock();
+        self.with_tx(|tx| step_record(tx, step))?;
         let later: Vec<u64> = self.all_steps()?.into_iter().filter(|saved| *saved > step).collect();
         if !later.is_empty() {
             self.delete_all(&later)?;
@@ -157,12 +162,17 @@ impl CheckpointStore {
         Ok(later)
     }
 
+    /// Deletes steps; the caller holds the writer's lock.
     fn delete_all(&self, steps: &[u64]) -> Result<()> {
-        let _writer = self.writer.lock();
         let read = self.database.read()?;
         for step in steps {
-            let record = step_record(&read, *step).map_err(|error| error.in_file(self.path()))?;
-            if record.pinned {
+            let pinned = match step_record(&read, *step) {
+                Ok(record) => record.pinned,
+                // What is damaged can be deleted.
+                Err(error) if error.kind() == ErrorKind::Damaged => false,
+                Err(error) => return Err(error.in_file(self.path())),
+            };
+            if pinned {
                 return Err(Error::invalid("this step is pinned")
                     .advise("unpin it first; nothing was deleted")
                     .at_step(*step)
@@ -199,6 +209,23 @@ impl CheckpointStore {
         let tx = self.database.write()?;
         tx.put_step(step, &StepRecord { pinned, ..record }.encode(step)?)?;
         tx.commit()
+    }
+}
+
+/// The packs of a saved step; of one with a damaged record those that its leaf records name.
+fn packs_of(read: &ReadTx, step: u64) -> Result<Vec<PackRange>> {
+    match step_record(read, step) {
+        Ok(record) => Ok(record.packs),
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            let mut packs = BTreeSet::new();
+            for (path, record) in read.leaves(step)? {
+                let record = LeafRecord::decode(step, &path, &record);
+                let chunks = record.into_iter().flat_map(|record| record.chunks);
+                packs.extend(chunks.map(|chunk| chunk.pack));
+            }
+            Ok(packs.into_iter().map(|first| PackRange { first, count: 1 }).collect())
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -102,18 +102,18 @@ impl Check<'_> {
 
     fn leaves(&mut self, step: u64) -> Result<()> {
         let (tx, report) = (self.tx, &mut self.report);
-        tx.for_each_leaf(step, &mut |encoded, record| {
+        for (encoded, record) in tx.leaves(step)? {
             report.leaves += 1;
-            let located = |error: Error| match KeyPath::decode(encoded) {
+            let located = |error: Error| match KeyPath::decode(&encoded) {
                 Ok(path) => error.at_step(step).at_path(&path),
                 Err(_) => error.at_step(step),
             };
-            match LeafRecord::decode(step, encoded, record) {
-                Ok(record) => chunks(tx, encoded, &record, report, &located),
+            match LeafRecord::decode(step, &encoded, &record) {
+                Ok(record) => chunks(tx, &encoded, &record, report, &located),
                 Err(fault) => report.faults.push(located(fault.into())),
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     /// Compares the stored reference counts with those counted here.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shape::Shape;
 
 /// What a leaf is. The code of a kind is part of the file format.
@@ -75,6 +75,26 @@ impl LeafMeta {
 
     pub(super) fn text(kind: LeafKind, length: usize) -> Self {
         Self::new(kind, DType::U8, Shape::vector(length))
+    }
+
+    /// Checks that a leaf can be like this: the limits of the shape, and that it goes with the kind.
+    ///
+    /// # Errors
+    /// `InvalidInput`.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.size_bytes()?;
+        let axes = self.shape.lengths().len();
+        let fits = match self.kind {
+            LeafKind::Array => true,
+            LeafKind::Scalar => axes == 0,
+            LeafKind::String | LeafKind::Bytes | LeafKind::Json => {
+                axes == 1 && self.dtype == DType::U8
+            }
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("a {} can't be {}{}", self.kind, self.dtype, self.shape)))
     }
 
     /// The size of the contents in bytes.
