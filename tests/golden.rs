@@ -46,9 +46,22 @@ fn check(path: &Path) {
     let reader = store.read(7).unwrap();
     assert_eq!(reader.restore().unwrap(), common::zoo());
     let info = reader.info();
-    assert_eq!(info.metrics["loss"].to_bits(), 0.25f64.to_bits());
-    assert!(info.metrics["a metric with a long name"].is_infinite());
-    assert_eq!(info.custom_metadata.as_ref().unwrap()["run"], "golden");
+    let metrics: Vec<_> = info
+        .metrics
+        .iter()
+        .map(|(name, value)| (&name[..], value.to_bits()))
+        .collect();
+    let expected = [
+        ("a metric with a long name", f64::NEG_INFINITY),
+        ("loss", 0.25),
+    ];
+    assert_eq!(
+        metrics,
+        expected.map(|(name, value)| (name, value.to_bits()))
+    );
+    let metadata = serde_json::json!({"run": "golden", "lr": [1e-3, 3e-4]});
+    assert_eq!(info.custom_metadata, Some(metadata));
+    assert!(!store.step_info(u64::MAX).unwrap().pinned);
     assert!(info.pinned);
     // The digest is over contents, so it is that of every file with these leaves in these chunks.
     assert_eq!(info.digest_hex(), "4aecaadb68b6b9d4bf19bd01402cdb10");
