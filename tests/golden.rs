@@ -46,19 +46,10 @@ fn check(path: &Path) {
     let reader = store.read(7).unwrap();
     assert_eq!(reader.restore().unwrap(), common::zoo());
     let info = reader.info();
-    let metrics: Vec<_> = info
-        .metrics
-        .iter()
-        .map(|(name, value)| (&name[..], value.to_bits()))
-        .collect();
-    let expected = [
-        ("a metric with a long name", f64::NEG_INFINITY),
-        ("loss", 0.25),
-    ];
-    assert_eq!(
-        metrics,
-        expected.map(|(name, value)| (name, value.to_bits()))
-    );
+    let metrics: Vec<_> =
+        info.metrics.iter().map(|(name, value)| (&name[..], value.to_bits())).collect();
+    let expected = [("a metric with a long name", f64::NEG_INFINITY), ("loss", 0.25)];
+    assert_eq!(metrics, expected.map(|(name, value)| (name, value.to_bits())));
     let metadata = serde_json::json!({"run": "golden", "lr": [1e-3, 3e-4]});
     assert_eq!(info.custom_metadata, Some(metadata));
     assert!(!store.step_info(u64::MAX).unwrap().pinned);

@@ -44,23 +44,15 @@ impl Archive {
     /// The places of the elements, of `size` bytes each, of the `Vec` at `at`.
     pub(crate) fn elements(&self, at: usize, size: usize) -> Vec<usize> {
         let first = self.follow(at, at);
-        (0..self.usize(at + 4))
-            .map(|index| first + index * size)
-            .collect()
+        (0..self.usize(at + 4)).map(|index| first + index * size).collect()
     }
 
     pub(crate) fn u64s(&self, at: usize) -> Vec<u64> {
-        self.elements(at, 8)
-            .into_iter()
-            .map(|at| self.u64(at))
-            .collect()
+        self.elements(at, 8).into_iter().map(|at| self.u64(at)).collect()
     }
 
     fn bytes(&self, at: usize) -> Vec<u8> {
-        self.elements(at, 1)
-            .into_iter()
-            .map(|at| self.0[at])
-            .collect()
+        self.elements(at, 1).into_iter().map(|at| self.0[at]).collect()
     }
 
     pub(crate) fn string(&self, at: usize) -> String {
@@ -120,15 +112,10 @@ fn tree(archive: &Archive, at: usize, nodes: &mut Nodes, path: &[u8]) -> Tree<Ve
             2 | 3 => [&[2][..], &u64::from(index).to_be_bytes()].concat(),
             _ => archive.bytes(at + 5),
         };
-        (
-            key.clone(),
-            tree(archive, at, nodes, &[path, &key].concat()),
-        )
+        (key.clone(), tree(archive, at, nodes, &[path, &key].concat()))
     };
     let children: Vec<_> = (0..count).map(child).collect();
-    let keyed = children
-        .iter()
-        .map(|(key, child)| (decode_key(key), child.clone()));
+    let keyed = children.iter().map(|(key, child)| (decode_key(key), child.clone()));
     let items = children.iter().map(|(_, child)| child.clone());
     match kind {
         0 => Tree::None,
@@ -136,10 +123,7 @@ fn tree(archive: &Archive, at: usize, nodes: &mut Nodes, path: &[u8]) -> Tree<Ve
         2 => Tree::list(items),
         3 => Tree::tuple(items),
         4 => Tree::map(keyed),
-        5 => Tree::record(
-            archive.string(at + 13),
-            keyed.map(|(key, child)| (name(key), child)),
-        ),
+        5 => Tree::record(archive.string(at + 13), keyed.map(|(key, child)| (name(key), child))),
         kind => panic!("a node has kind {kind}"),
     }
 }

@@ -43,8 +43,7 @@ struct Sums {
 
 impl Sums {
     fn digest(&mut self, part: &[u8]) {
-        self.digest
-            .write(&u64::try_from(part.len()).unwrap().to_le_bytes());
+        self.digest.write(&u64::try_from(part.len()).unwrap().to_le_bytes());
         self.digest.write(part);
     }
 }
@@ -63,9 +62,7 @@ fn parts(leaf: &Leaf<'_>) -> LeafParts {
     (
         code(KINDS, meta.kind.name()),
         code(DTYPES, meta.dtype.name()),
-        shape
-            .map(|length| u64::try_from(*length).unwrap())
-            .collect(),
+        shape.map(|length| u64::try_from(*length).unwrap()).collect(),
         leaf.contents().to_vec(),
     )
 }
@@ -88,45 +85,30 @@ impl Rows {
         let by_number = |table: TableDefinition<'_, u64, &'static [u8]>| {
             let table = tx.open_table(table).unwrap();
             let rows = table.iter().unwrap().map(Result::unwrap);
-            rows.map(|(key, row)| (key.value(), row.value().to_vec()))
-                .collect()
+            rows.map(|(key, row)| (key.value(), row.value().to_vec())).collect()
         };
         let (meta, leaves) = (tx.open_table(META).unwrap(), tx.open_table(LEAVES).unwrap());
         let refs = tx.open_table(PACK_REFS).unwrap();
         let meta = meta.iter().unwrap().map(Result::unwrap);
         let refs = refs.iter().unwrap().map(Result::unwrap);
-        let leaves = leaves
-            .iter()
-            .unwrap()
-            .map(Result::unwrap)
-            .map(|(key, row)| {
-                let (step, path) = key.value();
-                ((step, path.to_vec()), row.value().to_vec())
-            });
+        let leaves = leaves.iter().unwrap().map(Result::unwrap).map(|(key, row)| {
+            let (step, path) = key.value();
+            ((step, path.to_vec()), row.value().to_vec())
+        });
         Self {
-            meta: meta
-                .map(|(key, row)| (key.value().to_owned(), row.value().to_vec()))
-                .collect(),
+            meta: meta.map(|(key, row)| (key.value().to_owned(), row.value().to_vec())).collect(),
             steps: by_number(STEPS),
             structures: by_number(STRUCTURES),
             leaves: leaves.collect(),
             packs: by_number(PACKS),
-            pack_refs: refs
-                .map(|(pack, count)| (pack.value(), count.value()))
-                .collect(),
+            pack_refs: refs.map(|(pack, count)| (pack.value(), count.value())).collect(),
         }
     }
 
     /// The pack mark; the other entries of `meta` are looked at too.
     fn mark(&self) -> u64 {
         assert_eq!(self.meta["format"], 1u32.to_le_bytes());
-        assert_eq!(
-            (
-                self.meta["store_id"].len(),
-                self.meta["created_unix_ns"].len()
-            ),
-            (16, 8)
-        );
+        assert_eq!((self.meta["store_id"].len(), self.meta["created_unix_ns"].len()), (16, 8));
         assert_eq!(self.meta.len(), 4);
         let mark = payload(&self.meta["pack_mark"], 4, b"pack_mark");
         u64::from_le_bytes(mark.try_into().unwrap())
@@ -204,47 +186,24 @@ fn check_step(step: u64, record: &[u8], info: &milepost::StepInfo, sums: &Sums) 
     let archive = Archive(payload(record, 1, &step.to_le_bytes()));
     let at = archive.outermost(90);
     let metric = |at: usize| (archive.string(at), archive.u64(at + 8));
-    let metrics = archive
-        .elements(at + 16, METRIC_BYTES)
-        .into_iter()
-        .map(metric);
-    let expected = info
-        .metrics
-        .iter()
-        .map(|(name, value)| (name.clone(), value.to_bits()));
+    let metrics = archive.elements(at + 16, METRIC_BYTES).into_iter().map(metric);
+    let expected = info.metrics.iter().map(|(name, value)| (name.clone(), value.to_bits()));
     assert!(metrics.eq(expected));
-    let committed = info
-        .committed_at
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
+    let committed = info.committed_at.duration_since(std::time::UNIX_EPOCH).unwrap();
     assert_eq!(u128::from(archive.u64(at + 8)), committed.as_nanos());
-    assert!(
-        archive.u64(at) <= archive.u64(at + 8),
-        "a save begins before it ends"
-    );
+    assert!(archive.u64(at) <= archive.u64(at + 8), "a save begins before it ends");
     let metadata = match archive.0[at + 24] {
         0 => None,
         tag => Some((tag, serde_json::from_str(&archive.string(at + 25)).unwrap())),
     };
-    assert_eq!(
-        metadata,
-        info.custom_metadata.clone().map(|value| (1, value))
-    );
+    assert_eq!(metadata, info.custom_metadata.clone().map(|value| (1, value)));
     assert_eq!(archive.0[at + 33], u8::from(info.pinned));
     let counts = [34, 42, 50, 58].map(|field| archive.u64(at + field));
-    assert_eq!(
-        counts,
-        [sums.leaves, sums.chunks, sums.raw_bytes, sums.stored_bytes]
-    );
-    assert_eq!(
-        archive.array(at + 74),
-        sums.digest.finish_128().to_le_bytes()
-    );
+    assert_eq!(counts, [sums.leaves, sums.chunks, sums.raw_bytes, sums.stored_bytes]);
+    assert_eq!(archive.array(at + 74), sums.digest.finish_128().to_le_bytes());
     assert_eq!(archive.array(at + 74), info.digest);
     let ranges = archive.elements(at + 66, PACK_RANGE_BYTES).into_iter();
-    ranges
-        .flat_map(|at| archive.u64(at)..archive.u64(at) + archive.u64(at + 8))
-        .collect()
+    ranges.flat_map(|at| archive.u64(at)..archive.u64(at) + archive.u64(at + 8)).collect()
 }
 
 /// Reads the whole file and compares it with what milepost reads.
@@ -258,19 +217,10 @@ fn check(path: &Path, steps: &[u64]) {
         let archive = Archive(payload(&rows.structures[&step], 2, &step.to_le_bytes()));
         let mut sums = Sums::default();
         let found = structure(&archive).map_leaves(|_, path| Ok(rows.leaf(step, &path, &mut sums)));
-        let expected = reader
-            .restore()
-            .unwrap()
-            .map_leaves(|_, leaf| Ok(parts(&leaf)));
-        assert!(
-            found.unwrap() == expected.unwrap(),
-            "step {step} is read differently"
-        );
+        let expected = reader.restore().unwrap().map_leaves(|_, leaf| Ok(parts(&leaf)));
+        assert!(found.unwrap() == expected.unwrap(), "step {step} is read differently");
         let packs = check_step(step, record, reader.info(), &sums);
-        assert!(
-            sums.packs.iter().eq(&packs),
-            "the step lists the packs of its chunks"
-        );
+        assert!(sums.packs.iter().eq(&packs), "the step lists the packs of its chunks");
         for pack in packs {
             *refs.entry(pack).or_default() += 1;
         }
@@ -279,11 +229,7 @@ fn check(path: &Path, steps: &[u64]) {
     assert_eq!(rows.pack_refs, refs);
     assert!(rows.packs.keys().eq(refs.keys()), "every pack is used");
     assert!(refs.keys().all(|pack| (1..=rows.mark()).contains(pack)));
-    assert_eq!(
-        u64::try_from(rows.leaves.len()).unwrap(),
-        leaves,
-        "no leaf is of no step"
-    );
+    assert_eq!(u64::try_from(rows.leaves.len()).unwrap(), leaves, "no leaf is of no step");
 }
 
 #[test]
@@ -310,17 +256,12 @@ fn the_page_is_enough_to_read_what_is_written_today() {
         let metrics = [0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 300, 4000];
         let metrics = metrics.map(|length| ("m".repeat(length), f64::NAN));
         let metadata = serde_json::json!({"note": "x".repeat(70_000)});
-        let long = SaveOptions::new()
-            .metrics(metrics)
-            .custom_metadata(metadata)
-            .pin();
+        let long = SaveOptions::new().metrics(metrics).custom_metadata(metadata).pin();
         store.save(1, &state, &SaveOptions::new()).unwrap();
         store.save(2, &state, &SaveOptions::new()).unwrap();
         store.save(1, &state, &long.replace()).unwrap();
         store.delete(2).unwrap();
-        store
-            .save(3, &Tree::<Leaf<'static>>::None, &SaveOptions::new())
-            .unwrap();
+        store.save(3, &Tree::<Leaf<'static>>::None, &SaveOptions::new()).unwrap();
         drop(store);
         check(&path, &[1, 3]);
     }
