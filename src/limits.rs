@@ -31,9 +31,8 @@ pub const MAX_CHUNK_BYTES: usize = MAX_PACK_BYTES;
 /// The largest pack in bytes.
 ///
 /// A redb value with a `u64` key starts 16 bytes into its page, and pages are powers of two times
-/// 4096 bytes: this pack fills a 512 KiB page to the last byte. Twice that no longer stays in a
-/// core's cache between being read, checked and copied out, which costs a third of the speed of
-/// a restore; half of it costs more calls.
+/// 4096 bytes: this pack fills a 512 KiB page to the last byte, and stays in a core's cache between
+/// being read, checked and copied out.
 pub const MAX_PACK_BYTES: usize = (512 << 10) - PACK_OVERHEAD_BYTES;
 
 /// What redb needs of a page before a value with a `u64` key begins: 4 bytes of page header,
