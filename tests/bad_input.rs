@@ -63,6 +63,24 @@ fn what_is_no_store_is_refused_and_left_alone() {
     assert_eq!(read_only.kind(), ErrorKind::NotFound);
 }
 
+/// Opening a named pipe would wait for somebody who writes to it: this test would not end.
+#[cfg(unix)]
+#[test]
+fn a_named_pipe_is_refused_and_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for error in [
+        CheckpointStore::open(&pipe).unwrap_err(),
+        CheckpointStore::open_read_only(&pipe).unwrap_err(),
+        CheckpointStore::open_or_create(&pipe, StoreOptions::new()).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::NotAStore);
+        assert!(error.to_string().contains("a pipe"), "{error}");
+    }
+}
+
 #[test]
 fn creating_never_replaces_a_file() {
     let folder = tempfile::tempdir().unwrap();

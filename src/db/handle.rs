@@ -1,10 +1,12 @@
 //! redb's database objects: opening them, and what they can be asked for.
 
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use redb::ReadableDatabase;
 
+use super::early_sync::EarlySync;
 use super::fault::{self, contain};
 use super::read::ReadTx;
 use super::unclean;
@@ -32,7 +34,11 @@ pub(super) enum Handle {
 
 impl Handle {
     pub(super) fn open_writer(path: &Path) -> Result<Self> {
-        let database = contain(|| builder(WRITER_CACHE_BYTES).open(path))?;
+        let database = contain(|| {
+            let file = OpenOptions::new().read(true).write(true).open(path)?;
+            let file = EarlySync::new(file)?;
+            Ok::<_, redb::Error>(builder(WRITER_CACHE_BYTES).create_with_backend(file)?)
+        })?;
         Ok(Self::Writer { database, payload_reader: OnceLock::new() })
     }
 

@@ -9,7 +9,9 @@
 //! * redb can panic on a damaged file. Every call into it goes through [`fault::contain`].
 
 mod create;
+mod early_sync;
 mod fault;
+mod forward;
 mod handle;
 mod read;
 mod tables;
@@ -157,7 +159,10 @@ fn check_file(path: &Path) -> Result<()> {
     if metadata.is_dir() {
         return Err(not_a_store("it is a directory, and a store is one file"));
     }
-    if metadata.is_file() && metadata.len() == 0 {
+    if !metadata.is_file() {
+        return Err(not_a_store("it is a pipe, a socket or a device, and a store is a file"));
+    }
+    if metadata.len() == 0 {
         return Err(not_a_store("the file is empty").advise("delete it to have a store created"));
     }
     Ok(())

@@ -6,8 +6,13 @@
 //! nothing else. What tells redb that the mark means "a writer is at work" is a lock on one byte
 //! (`docs/design.md` of redb, "Lock bytes"); this backend says that it is held. All other locks are
 //! real, so a writer that opens the file meanwhile leaves alone what we read.
+//!
+//! A commit is acknowledged after its slot is made the primary one on the disk. A crash between
+//! the two leaves a commit that nobody was told of: a reader sees the file before or after it,
+//! and so may the next writer.
 
 use std::fs::File;
+use std::io;
 use std::ops::Bound;
 use std::path::Path;
 
@@ -15,13 +20,17 @@ use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
 
 use super::fault;
+use super::forward::{forward, forward_locks};
 use super::handle::builder;
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// The byte that a writer holds while the mark only says that it is there.
 const CONSISTENT_BYTE: Bound<u64> = Bound::Included((1 << 62) + 4);
 
-pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<redb::ReadOnlyDatabase> {
+pub(super) fn open(
+    path: &Path,
+    cache_bytes: usize,
+) -> crate::error::Result<redb::ReadOnlyDatabase> {
     let file = File::open(path).map_err(|error| Error::from_io(error, "can't open the file"))?;
     fault::contain(|| {
         let backend = UncleanFile(FileBackend::new(file)?);
@@ -32,55 +41,25 @@ pub(super) fn open(path: &Path, cache_bytes: usize) -> Result<redb::ReadOnlyData
 #[derive(Debug)]
 struct UncleanFile(FileBackend);
 
-type Io<T> = std::result::Result<T, std::io::Error>;
-type Lock<T> = std::result::Result<T, BackendError>;
-
 impl StorageBackend for UncleanFile {
-    fn len(&self) -> Io<u64> {
-        self.0.len()
+    forward! {0:
+        len() -> io::Result<u64>;
+        read(offset: u64, out: &mut [u8]) -> io::Result<()>;
+        set_len(len: u64) -> io::Result<()>;
+        sync_data() -> io::Result<()>;
+        write(offset: u64, data: &[u8]) -> io::Result<()>;
+        close() -> io::Result<()>;
     }
 
-    fn read(&self, offset: u64, out: &mut [u8]) -> Io<()> {
-        self.0.read(offset, out)
+    forward_locks! {0:
+        try_lock_range -> bool;
+        try_lock_shared_range -> bool;
+        lock_range -> ();
+        lock_shared_range -> ();
+        unlock_range -> ();
     }
 
-    fn set_len(&self, len: u64) -> Io<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> Io<()> {
-        self.0.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Io<()> {
-        self.0.write(offset, data)
-    }
-
-    fn close(&self) -> Io<()> {
-        self.0.close()
-    }
-
-    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<bool> {
-        self.0.try_lock_range(start, end)
-    }
-
-    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<bool> {
-        self.0.try_lock_shared_range(start, end)
-    }
-
-    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<()> {
-        self.0.lock_range(start, end)
-    }
-
-    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<()> {
-        self.0.lock_shared_range(start, end)
-    }
-
-    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<()> {
-        self.0.unlock_range(start, end)
-    }
-
-    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Lock<bool> {
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
         if start == CONSISTENT_BYTE && end == CONSISTENT_BYTE {
             return Ok(true);
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use redb::Error::Corrupted;
-use redb::{ReadableTable, WriteTransaction};
+use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::fault::{contain, contain_drop};
 use super::handle::Handle;
@@ -54,9 +54,12 @@ impl<'d> WriteTx<'d> {
                 let pack = entry?.0.value();
                 return Err(Corrupted(format!("pack {pack} is above the mark and in use")));
             }
+            // Not with `extract_from_if`: its drop panics on a damaged file, and where that happens
+            // while an error unwinds, the process is gone.
+            let mut table = tx.open_table(PACKS)?;
             let mut swept = 0;
-            for entry in tx.open_table(PACKS)?.extract_from_if(first.., |_, _| true)? {
-                entry?;
+            while let Some(pack) = last_pack(&table)?.filter(|pack| *pack >= first) {
+                table.remove(pack)?;
                 swept += 1;
             }
             Ok(swept)
@@ -166,6 +169,10 @@ impl Drop for WriteTx<'_> {
     fn drop(&mut self) {
         contain_drop(self.tx.take());
     }
+}
+
+fn last_pack(table: &Table<'_, u64, &[u8]>) -> Result<Option<u64>, redb::Error> {
+    Ok(table.last()?.map(|(pack, _)| pack.value()))
 }
 
 fn numbers(packs: &[PackRange]) -> impl Iterator<Item = u64> {
