@@ -9,7 +9,7 @@ pub(crate) use float8::{F8E4M3, F8E5M2};
 pub(crate) use half::{bf16, f16};
 pub(crate) use num_complex::Complex;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The type of the elements of an array or of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,7 +127,7 @@ impl FromStr for DType {
 }
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait Sealed: bytemuck::Zeroable {}
 }
 
 /// A Rust type that arrays and scalars can be made of.
@@ -245,6 +245,32 @@ macro_rules! with_element {
     }};
 }
 pub(crate) use with_element;
+
+/// New memory for `length` elements, all zero. It comes from the system zeroed where it is large,
+/// and is not touched before it is filled.
+///
+/// # Errors
+/// `Io` if there is no such memory, so that a length read from a file can't abort the process.
+pub(crate) fn zeroed<T: Element>(length: usize) -> Result<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(length).map_err(|()| no_memory::<T>(length))
+}
+
+/// Makes `memory` exactly `length` elements long; what is new in it is zero.
+///
+/// # Errors
+/// As [`zeroed`].
+pub(crate) fn resize<T: Element>(memory: &mut Vec<T>, length: usize) -> Result<()> {
+    let more = length.saturating_sub(memory.len());
+    memory.try_reserve_exact(more).map_err(|_| no_memory::<T>(length))?;
+    memory.resize(length, T::default());
+    Ok(())
+}
+
+fn no_memory<T>(length: usize) -> Error {
+    let size_bytes = length.saturating_mul(size_of::<T>());
+    Error::new(ErrorKind::Io, format!("there is no memory for {size_bytes} bytes"))
+        .advise("restore fewer leaves at a time, or on a machine with more memory")
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use milepost::{
-    CheckpointStore, DType, Error, ErrorKind, KeyPath, Leaf, LeafMeta, LeafSource, Region, Result,
-    SaveOptions, Shape, Tree,
+    CheckpointStore, DType, Error, ErrorKind, KeyPath, Leaf, LeafKind, LeafMeta, LeafSource,
+    Region, Result, SaveOptions, Shape, Tree,
 };
 
 /// What the source does when it is asked for its last rows.
@@ -103,9 +103,17 @@ fn what_could_not_be_restored_is_not_saved() {
     let folder = tempfile::tempdir().unwrap();
     let store = CheckpointStore::create(folder.path().join("store")).unwrap();
     let mut scalar = LeafMeta::array(DType::F32, Shape::new([3]).unwrap());
-    scalar.kind = milepost::LeafKind::Scalar;
+    scalar.kind = LeafKind::Scalar;
     let flags = LeafMeta::array(DType::Bool, Shape::new([2]).unwrap());
+    let text = |kind| {
+        let mut meta = LeafMeta::array(DType::U8, Shape::new([3]).unwrap());
+        meta.kind = kind;
+        meta
+    };
+    let (string, json) = (text(LeafKind::String), text(LeafKind::Json));
     for (source, says) in [
+        (Lying(string, vec![b'a', 0xff, 0xfe]), "not UTF-8"),
+        (Lying(json, b"{1}".to_vec()), "not JSON"),
         (Lying(scalar, vec![0; 12]), "a scalar can't be float32[3]"),
         (Lying(flags, vec![1, 7]), "neither 0 nor 1"),
     ] {

@@ -14,13 +14,13 @@ use std::thread;
 use super::plan::{Placement, PlannedChunk, Planner, room, shared_pack_bytes};
 use crate::codec::{self, ChunkId, ChunkInfo, Compression, Digest};
 use crate::db::{WAVE_BYTES, WriteTx};
-use crate::dtype::{DType, Element};
+use crate::dtype::{DType, Element, zeroed};
 use crate::error::{Error, Result};
 use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, PACK_OVERHEAD_BYTES};
 use crate::path::KeyPath;
 use crate::record::{LeafRecord, PackRange, StoredChunk};
 use crate::shape::boxes;
-use crate::tree::{LeafMeta, LeafSource};
+use crate::tree::{LeafKind, LeafMeta, LeafSource};
 
 /// What was packed.
 pub(super) struct Packed<'d> {
@@ -47,8 +47,8 @@ struct SourceLeaf<'s> {
     encoded: Vec<u8>,
     meta: LeafMeta,
     size_bytes: usize,
-    /// The whole contents, if the source has them in memory.
-    contents: Option<&'s [u8]>,
+    /// The whole contents, if they are in memory: the source has them there, or they are a text.
+    contents: Option<Cow<'s, [u8]>>,
 }
 
 /// A chunk that is ready to be written.
@@ -80,7 +80,9 @@ impl<'s> Leaves<'s> {
                 .at_path(path));
             }
             let (path, meta) = (path.clone(), (*meta).clone());
-            Ok(SourceLeaf { encoded: path.encode(), path, meta, size_bytes, contents })
+            let contents = contents.map(Cow::Borrowed);
+            let encoded = path.encode();
+            SourceLeaf { path, encoded, meta, size_bytes, contents }.with_text(source)
         };
         let list = metas.iter().map(leaf).collect::<Result<_>>()?;
         Ok(Self { source, list, compression })
@@ -126,23 +128,22 @@ impl<'s> Leaves<'s> {
         }
     }
 
-    fn encode(&self, batch: Vec<PlannedChunk>) -> Result<Vec<EncodedChunk<'s>>> {
+    fn encode(&self, batch: Vec<PlannedChunk>) -> Result<Vec<EncodedChunk<'_>>> {
         batch.into_iter().map(|chunk| self.encode_chunk(chunk)).collect()
     }
 
-    fn encode_chunk(&self, chunk: PlannedChunk) -> Result<EncodedChunk<'s>> {
+    fn encode_chunk(&self, chunk: PlannedChunk) -> Result<EncodedChunk<'_>> {
         let PlannedChunk { leaf: number, index, run, placement } = chunk;
         let Some(leaf) = self.list.get(number) else {
             return Err(Error::invalid("the plan names a leaf that is not there"));
         };
         let id = ChunkId { path: &leaf.encoded, shard: 0, index, dtype: leaf.meta.dtype };
         let (info, stored) =
-            if let Some(raw) = leaf.contents.and_then(|contents| contents.get(run.clone())) {
+            if let Some(raw) = leaf.contents.as_ref().and_then(|all| all.get(run.clone())) {
                 leaf.check_values(raw)?;
                 codec::encode(id, raw, self.compression)
             } else {
-                let raw =
-                    read_run(self.source, leaf, run).map_err(|error| error.at_path(&leaf.path))?;
+                let raw = read_run(self.source, leaf, run)?;
                 leaf.check_values(&raw)?;
                 let (info, stored) = codec::encode(id, &raw, self.compression);
                 let compressed = match stored {
@@ -156,6 +157,20 @@ impl<'s> Leaves<'s> {
 }
 
 impl SourceLeaf<'_> {
+    /// Checks that a string or JSON value is one. A text has no parts that could be checked on
+    /// their own, so it is read as a whole.
+    fn with_text(mut self, source: &dyn LeafSource) -> Result<Self> {
+        if matches!(self.meta.kind, LeafKind::String | LeafKind::Json) {
+            let text = match self.contents.take() {
+                Some(text) => text,
+                None => Cow::Owned(read_run(source, &self, 0..self.size_bytes)?),
+            };
+            self.meta.check_text(&text).map_err(|error| error.at_path(&self.path))?;
+            self.contents = Some(text);
+        }
+        Ok(self)
+    }
+
     /// Checks that a source gives what can be restored: a `bool` is 0 or 1.
     fn check_values(&self, raw: &[u8]) -> Result<()> {
         if self.meta.dtype == DType::Bool && bool::view(raw).is_none() {
@@ -169,13 +184,13 @@ impl SourceLeaf<'_> {
 
 /// Reads the bytes `run` of a leaf from a source that doesn't have it in memory.
 fn read_run(source: &dyn LeafSource, leaf: &SourceLeaf<'_>, run: Range<usize>) -> Result<Vec<u8>> {
-    let mut raw = vec![0; run.len()];
+    let mut raw: Vec<u8> = zeroed(run.len()).map_err(|error| error.at_path(&leaf.path))?;
     let element_bytes = leaf.meta.dtype.size_bytes();
     let elements = run.start / element_bytes..run.end / element_bytes;
     let mut rest = &mut raw[..];
     for region in boxes(&leaf.meta.shape, elements) {
         let (out, after) = rest.split_at_mut(region.elements() * element_bytes);
-        source.read_region(&leaf.path, &region, out)?;
+        source.read_region(&leaf.path, &region, out).map_err(|error| error.at_path(&leaf.path))?;
         rest = after;
     }
     Ok(raw)

@@ -9,6 +9,7 @@ use super::fill::{self, Destination, chunk_error, open_pack, stored_bytes};
 use super::{StepInfo, step_record};
 use crate::codec::{self, ChunkId};
 use crate::db::ReadTx;
+use crate::dtype::zeroed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::path::KeyPath;
 use crate::record::{LeafRecord, decode_structure};
@@ -173,7 +174,7 @@ impl StepReader {
             let memory = if let Some(memory) = target.memory() {
                 memory
             } else {
-                *staged = vec![0; size_bytes];
+                *staged = zeroed(size_bytes).map_err(|error| error.at_path(path))?;
                 &mut staged[..]
             };
             if memory.len() != size_bytes {

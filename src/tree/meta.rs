@@ -97,6 +97,19 @@ impl LeafMeta {
         Err(Error::invalid(format!("a {} can't be {}{}", self.kind, self.dtype, self.shape)))
     }
 
+    /// Checks that the contents of a string or JSON leaf are what they are said to be.
+    pub(crate) fn check_text(&self, contents: &[u8]) -> Result<()> {
+        match self.kind {
+            LeafKind::String => std::str::from_utf8(contents).map(drop).map_err(|error| {
+                Error::invalid("the contents of a string are not UTF-8").with_source(error)
+            }),
+            LeafKind::Json => serde_json::from_slice::<serde_json::Value>(contents)
+                .map(drop)
+                .map_err(|error| Error::invalid("the contents are not JSON").with_source(error)),
+            LeafKind::Array | LeafKind::Scalar | LeafKind::Bytes => Ok(()),
+        }
+    }
+
     /// The size of the contents in bytes.
     ///
     /// # Errors

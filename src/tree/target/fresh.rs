@@ -1,7 +1,7 @@
 //! Leaves in new memory.
 
-use super::{Expected, Target, assign, check_memory, utf8};
-use crate::dtype::{Element, with_element};
+use super::{Expected, Target, assign, utf8};
+use crate::dtype::{Element, with_element, zeroed};
 use crate::error::Result;
 use crate::tree::data::Data;
 use crate::tree::leaf::Leaf;
@@ -37,8 +37,7 @@ impl FreshLeaf {
     pub(crate) fn new(meta: LeafMeta) -> Result<Self> {
         let elements = meta.shape.elements();
         let memory: Box<dyn FreshMemory> = with_element!(meta.dtype, E => {
-            check_memory::<E>(elements)?;
-            Box::new(vec![E::default(); elements])
+            Box::new(zeroed::<E>(elements)?)
         });
         Ok(Self { meta, memory })
     }

@@ -12,7 +12,7 @@ use ndarray::{ArrayBase, ArrayViewMut, DataMut, Dimension};
 use super::leaf::Leaf;
 use super::meta::{LeafKind, LeafMeta};
 use crate::dtype::{DType, Element};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::shape::Shape;
 use fresh::{FreshTarget, LeafTarget};
 use place::{
@@ -204,16 +204,6 @@ fn no_value(dtype: DType) -> Error {
 fn utf8(contents: &[u8]) -> Result<&str> {
     std::str::from_utf8(contents)
         .map_err(|error| Error::damaged("the stored text is not UTF-8").with_source(error))
-}
-
-/// Asks whether there is room for `length` elements, so that a length read from a file can't
-/// abort the process. (Memory that comes back zeroed is not touched, so this costs nothing.)
-fn check_memory<T>(length: usize) -> Result<()> {
-    Vec::<T>::new().try_reserve_exact(length).map_err(|error| {
-        let size_bytes = length.saturating_mul(size_of::<T>());
-        Error::new(ErrorKind::Io, format!("there is no memory for {size_bytes} bytes"))
-            .with_source(error)
-    })
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::slice;
 
 use ndarray::ArrayViewMutD;
 
-use super::{Expected, Target, assign, check_memory, utf8};
-use crate::dtype::{DType, Element};
+use super::{Expected, Target, assign, utf8};
+use crate::dtype::{DType, Element, resize};
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::tree::meta::{LeafKind, LeafMeta};
@@ -49,10 +49,7 @@ impl<T: Element> Target for VecTarget<'_, T> {
     }
 
     fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
-        let length = saved.shape.elements();
-        check_memory::<T>(length)?;
-        self.0.resize(length, T::default());
-        Ok(())
+        resize(self.0, saved.shape.elements())
     }
 
     fn memory(&mut self) -> Option<&mut [u8]> {
@@ -101,10 +98,7 @@ impl Target for BytesTarget<'_> {
     }
 
     fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
-        let length = saved.shape.elements();
-        check_memory::<u8>(length)?;
-        self.0.resize(length, 0);
-        Ok(())
+        resize(self.0, saved.shape.elements())
     }
 
     fn memory(&mut self) -> Option<&mut [u8]> {
