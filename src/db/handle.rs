@@ -12,9 +12,9 @@ use super::read::ReadTx;
 use super::unclean;
 use crate::error::{Error, ErrorKind, Result};
 
-/// redb's cache for a writer. A transaction may dirty half of it before pages are written twice;
-/// a larger one makes reading and writing slower, not faster.
-pub(super) const WRITER_CACHE_BYTES: usize = 64 << 20;
+/// redb's cache for a writer. A transaction may dirty half of it before pages are written twice,
+/// so it sets the size of a wave; it is also nearly all the memory that a save takes.
+pub(super) const WRITER_CACHE_BYTES: usize = 80 << 20;
 
 /// redb's cache for a reader. Payload is read once, and into memory that is still in the cores'
 /// caches if there is little of it.
