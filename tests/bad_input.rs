@@ -162,6 +162,7 @@ fn states_that_cannot_be_stored_are_refused_before_anything_is_written() {
     let long = Tree::map([("params", Tree::map([("x".repeat(MAX_KEY_NAME_BYTES + 1), leaf())]))]);
     let dimensions = Tree::map([("w", Tree::Leaf(Leaf::from(ArrayD::<f32>::zeros(vec![1; 65]))))]);
     let index = Tree::map([(Key::Index(3), leaf())]);
+    let name = Tree::record("S".repeat(MAX_KEY_NAME_BYTES + 1), [("a", leaf())]);
     let twice = Tree::list([Tree::record("S", [("a", leaf()), ("a", leaf())])]);
     let nest =
         (0..=MAX_JSON_DEPTH).fold(serde_json::json!(1), |value, _| serde_json::json!([value]));
@@ -169,6 +170,7 @@ fn states_that_cannot_be_stored_are_refused_before_anything_is_written() {
     for (tree, says) in [
         (deep, "deeper than 128 levels"),
         (long, "4097 bytes, at most 4096"),
+        (name, "the name of a struct has 4097 bytes"),
         (dimensions, "w: the array has 65 dimensions, at most 64"),
         (index, "sequence index [3]"),
         (twice, "[0]: a struct has the field \"a\" twice"),

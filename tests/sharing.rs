@@ -211,3 +211,27 @@ fn a_reader_of_a_crashed_file_goes_on_beside_the_next_writer() {
     }
     assert_eq!(old.restore().unwrap(), state(saved));
 }
+
+/// It came back as a writer, and kept the trainer out.
+#[test]
+fn a_reader_whose_file_was_away_comes_back_as_a_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    let store = CheckpointStore::create(&path).unwrap();
+    store.save(1, &state(1), &SaveOptions::new()).unwrap();
+    drop(store);
+    fs::copy(&path, &copy).unwrap();
+    let reader = CheckpointStore::open_read_only(&path).unwrap();
+    // Nothing of the contents is in memory yet, and then most of the file is gone.
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    let error = reader.read(1).and_then(|step| step.restore()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    fs::remove_file(&path).unwrap();
+    let error = reader.read(1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    fs::rename(&copy, &path).unwrap();
+    assert_eq!(reader.read(1).unwrap().restore().unwrap(), state(1));
+    let writer = CheckpointStore::open(&path).unwrap();
+    writer.save(2, &state(2), &SaveOptions::new()).unwrap();
+    assert_eq!(reader.latest_step().unwrap(), Some(2));
+}

@@ -123,3 +123,35 @@ fn what_could_not_be_restored_is_not_saved() {
     }
     assert_eq!(store.latest_step().unwrap(), None);
 }
+
+/// A large leaf of a saved step is read region by region, also where those cut its chunks.
+#[test]
+fn a_saved_step_gives_any_region_of_a_large_leaf() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = CheckpointStore::create(folder.path().join("store")).unwrap();
+    let (rows, columns) = (300, 1700);
+    let array = ndarray::Array2::from_shape_fn((rows, columns), |(row, column)| {
+        u32::try_from(row * columns + column).unwrap()
+    });
+    let tree =
+        Tree::map([("w", Tree::Leaf(Leaf::from(&array))), ("b", Tree::Leaf(Leaf::scalar(1u8)))]);
+    store.save(1, &tree, &SaveOptions::new()).unwrap();
+    let reader = store.read(1).unwrap();
+    let path: KeyPath = "w".parse().unwrap();
+    for (some_rows, some_columns) in [
+        (0..rows, 0..columns),
+        (299..300, 1699..1700),
+        (17..290, 3..4),
+        (100..200, 5..1690),
+        (5..5, 0..3),
+    ] {
+        let part = array.slice(ndarray::s![some_rows.clone(), some_columns.clone()]);
+        let mut out = vec![0; part.len() * 4];
+        reader.read_region(&path, &Region::new([some_rows, some_columns]), &mut out).unwrap();
+        let expected: Vec<u8> = part.iter().flat_map(|element| element.to_le_bytes()).collect();
+        assert!(out == expected);
+    }
+    store.save_source(2, &reader, &SaveOptions::new()).unwrap();
+    assert_eq!(store.read(2).unwrap().restore().unwrap(), tree);
+    assert_eq!(store.step_info(2).unwrap().digest_hex(), reader.info().digest_hex());
+}

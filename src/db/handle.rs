@@ -101,7 +101,7 @@ pub(super) fn builder(cache_bytes: usize) -> redb::Builder {
     builder
 }
 
-fn closed() -> Error {
+pub(super) fn closed() -> Error {
     Error::new(ErrorKind::Io, "an earlier error closed the store")
         .advise("see whether the file is still there, and open the store again")
         .with_source(redb::Error::PreviousIo)

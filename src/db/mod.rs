@@ -20,7 +20,7 @@ mod write;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use crate::error::{Error, ErrorKind, Result};
 use fault::contain_drop;
@@ -40,7 +40,17 @@ pub(crate) const WAVE_BYTES: usize = WRITER_CACHE_BYTES / 2 - (4 << 20);
 pub(crate) struct Database {
     handle: RwLock<Arc<Handle>>,
     path: PathBuf,
+    /// The same file if the process has changed its folder since.
+    absolute: PathBuf,
     store_id: [u8; 16],
+    access: Access,
+}
+
+/// What a database was opened for, also after an error has closed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
 }
 
 impl Database {
@@ -55,18 +65,21 @@ impl Database {
         // Opening for writing marks the file at once, so first see whether it is ours.
         let store_id = check_format(path).map_err(|error| error.in_file(path))?.1;
         let handle = Handle::open_writer(path).map_err(|error| error.in_file(path))?;
-        Ok(Self::new(handle, path, store_id))
+        Self::new(handle, path, store_id, Access::Write)
     }
 
     /// Opens an existing store file for reading, beside a writer too; the file is not changed,
     /// also not if a crash left it unclean.
     pub(crate) fn open_reader(path: &Path) -> Result<Self> {
         let (handle, store_id) = check_format(path).map_err(|error| error.in_file(path))?;
-        Ok(Self::new(handle, path, store_id))
+        Self::new(handle, path, store_id, Access::Read)
     }
 
-    fn new(handle: Handle, path: &Path, store_id: [u8; 16]) -> Self {
-        Self { handle: RwLock::new(Arc::new(handle)), path: path.to_owned(), store_id }
+    fn new(handle: Handle, path: &Path, store_id: [u8; 16], access: Access) -> Result<Self> {
+        let absolute = std::path::absolute(path)
+            .map_err(|error| Error::from_io(error, "can't find the folder").in_file(path))?;
+        let handle = RwLock::new(Arc::new(handle));
+        Ok(Self { handle, path: path.to_owned(), absolute, store_id, access })
     }
 
     /// The path that the file was opened with.
@@ -81,7 +94,7 @@ impl Database {
 
     /// Begins to read the latest commit, payload above all.
     pub(crate) fn read_payload(&self) -> Result<ReadTx> {
-        self.with_handle(|handle| handle.read_payload(&self.path))
+        self.with_handle(|handle| handle.read_payload(&self.absolute))
     }
 
     /// Begins to write; waits for a write transaction of another thread.
@@ -92,36 +105,43 @@ impl Database {
     /// Runs `operation` on the open database, and once more on a newly opened one if an earlier
     /// error has closed it.
     fn with_handle<T>(&self, operation: impl Fn(&Arc<Handle>) -> Result<T>) -> Result<T> {
-        let handle = Arc::clone(&self.handle.read().unwrap_or_else(PoisonError::into_inner));
-        let result = match operation(&handle) {
-            Err(error) if fault::is_closed(&error) => {
-                self.reopen(handle).and_then(|handle| operation(&handle))
+        let attempt = || {
+            // Held meanwhile: who opens the file again needs the old database to be gone.
+            let handle = self.handle.read().unwrap_or_else(PoisonError::into_inner);
+            (operation(&handle), Arc::downgrade(&handle))
+        };
+        let result = match attempt() {
+            (Err(error), failed) if fault::is_closed(&error) => {
+                self.reopen(&failed).and_then(|()| attempt().0)
             }
-            result => result,
+            (result, _) => result,
         };
         result.map_err(|error| error.in_file(&self.path))
     }
 
-    /// Opens the file again in place of `failed`.
-    fn reopen(&self, failed: Arc<Handle>) -> Result<Arc<Handle>> {
+    /// Opens the file again in place of `failed`, unless another thread has done so.
+    fn reopen(&self, failed: &Weak<Handle>) -> Result<()> {
         let mut current = self.handle.write().unwrap_or_else(PoisonError::into_inner);
-        if !Arc::ptr_eq(&current, &failed) {
-            // Another thread was faster.
-            return Ok(Arc::clone(&current));
+        if !std::ptr::eq(Arc::as_ptr(&current), failed.as_ptr()) {
+            return Ok(());
         }
         tracing::warn!(file = %self.path.display(), "opening the store again after an error");
-        let writes = !matches!(*failed, Handle::Reader(_));
+        if Arc::strong_count(&current) > 1 {
+            // A write transaction that has failed is not over yet.
+            return Err(handle::closed());
+        }
         // The old database holds the lock of the writer until it is gone.
-        *current = Arc::new(Handle::Closed);
-        contain_drop(failed);
-        let (reader, store_id) = check_format(&self.path)?;
+        contain_drop(std::mem::replace(&mut *current, Arc::new(Handle::Closed)));
+        let (reader, store_id) = check_format(&self.absolute)?;
         if store_id != self.store_id {
             return Err(Error::new(ErrorKind::Io, "another store is at the path of this one")
                 .advise("bring the file back, or open the store anew"));
         }
-        let handle = if writes { Handle::open_writer(&self.path)? } else { reader };
-        *current = Arc::new(handle);
-        Ok(Arc::clone(&current))
+        *current = Arc::new(match self.access {
+            Access::Read => reader,
+            Access::Write => Handle::open_writer(&self.absolute)?,
+        });
+        Ok(())
     }
 }
 

@@ -60,6 +60,19 @@ pub(super) fn seal(kind: Kind, identity: &[u8], payload: &[u8]) -> Vec<u8> {
     record
 }
 
+/// [`seal`] for a payload whose size the user decides.
+pub(super) fn seal_within_limit(
+    kind: Kind,
+    identity: &[u8],
+    payload: &[u8],
+) -> Result<Vec<u8>, RecordError> {
+    let found = payload.len().saturating_add(HEADER_BYTES);
+    if found > MAX_RECORD_BYTES {
+        return Err(RecordError::TooLarge { kind: kind.name(), limit: MAX_RECORD_BYTES, found });
+    }
+    Ok(seal(kind, identity, payload))
+}
+
 /// The payload of a record that was sealed as `kind` under `identity`.
 pub(super) fn open<'r>(
     kind: Kind,
@@ -118,6 +131,16 @@ mod tests {
         let record = seal(Kind::Step, b"7", b"payload");
         assert!(matches!(open(Kind::Step, b"8", &record), Err(RecordError::Checksum { .. })));
         assert!(matches!(open(Kind::Leaf, b"7", &record), Err(RecordError::Kind { .. })));
+    }
+
+    #[test]
+    fn what_is_too_large_to_be_read_is_not_written() {
+        // Never touched, so it takes no memory.
+        let payload = vec![0; MAX_RECORD_BYTES - HEADER_BYTES + 1];
+        let error = seal_within_limit(Kind::Leaf, b"7", &payload).unwrap_err();
+        let error = crate::error::Error::from(error);
+        assert_eq!(error.kind(), crate::error::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("1073741825 bytes"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use rkyv::rancor;
 use rkyv::{Archive, Deserialize, Serialize};
 
 use super::RecordError;
-use super::envelope::{Kind, open, seal};
+use super::envelope::{Kind, open, seal_within_limit};
 use crate::codec::{ChunkInfo, Codec};
 use crate::dtype::DType;
 use crate::limits::{CHUNK_ALIGN_BYTES, MAX_CHUNK_BYTES, MAX_DIMENSIONS, MAX_PACK_BYTES};
@@ -87,7 +87,7 @@ impl LeafRecord {
         };
         let payload = rkyv::to_bytes::<rancor::Error>(&archive)
             .map_err(|error| Kind::Leaf.archive(&error))?;
-        Ok(seal(Kind::Leaf, &identity(step, path), &payload))
+        seal_within_limit(Kind::Leaf, &identity(step, path), &payload)
     }
 
     pub(crate) fn decode(step: u64, path: &[u8], record: &[u8]) -> Result<Self, RecordError> {

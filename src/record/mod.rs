@@ -25,6 +25,8 @@ pub(crate) enum RecordError {
     Short { kind: &'static str, expected: usize, found: usize },
     #[error("the {kind} record has {found} bytes, more than the limit of {limit}")]
     Long { kind: &'static str, limit: usize, found: usize },
+    #[error("the {kind} record would have {found} bytes, at most {limit} can be stored")]
+    TooLarge { kind: &'static str, limit: usize, found: usize },
     #[error("the {kind} record has checksum {found:#010x}, expected {expected:#010x}")]
     Checksum { kind: &'static str, expected: u32, found: u32 },
     #[error("the {kind} record has version {found}, this milepost reads up to {expected}")]
@@ -54,6 +56,7 @@ impl From<RecordError> for crate::error::Error {
     fn from(error: RecordError) -> Self {
         let kind = match error {
             RecordError::Version { .. } => crate::error::ErrorKind::UnsupportedVersion,
+            RecordError::TooLarge { .. } => crate::error::ErrorKind::InvalidInput,
             _ => crate::error::ErrorKind::Damaged,
         };
         Self::new(kind, error.to_string()).with_source(error)

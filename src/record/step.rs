@@ -7,7 +7,7 @@ use rkyv::rancor;
 use rkyv::{Archive, Deserialize, Serialize};
 
 use super::RecordError;
-use super::envelope::{Kind, open, seal};
+use super::envelope::{Kind, open, seal_within_limit};
 use crate::limits::{MAX_CUSTOM_METADATA_BYTES, MAX_METRICS};
 
 /// Packs with consecutive numbers.
@@ -78,7 +78,7 @@ impl StepRecord {
         };
         let payload = rkyv::to_bytes::<rancor::Error>(&archive)
             .map_err(|error| Kind::Step.archive(&error))?;
-        Ok(seal(Kind::Step, &step.to_le_bytes(), &payload))
+        seal_within_limit(Kind::Step, &step.to_le_bytes(), &payload)
     }
 
     pub(crate) fn decode(step: u64, record: &[u8]) -> Result<Self, RecordError> {

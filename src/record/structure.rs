@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use rkyv::rancor;
 use rkyv::{Archive, Deserialize, Serialize};
 
-use super::envelope::{Kind, open, seal};
+use super::envelope::{Kind, open, seal_within_limit};
 use crate::error::Result;
-use crate::limits::{MAX_LEAVES, MAX_TREE_DEPTH};
+use crate::limits::{MAX_KEY_NAME_BYTES, MAX_LEAVES, MAX_TREE_DEPTH};
 use crate::path::{Key, KeyPath};
 use crate::tree::Tree;
 
@@ -58,7 +58,7 @@ pub(crate) fn encode_structure<L>(step: u64, tree: &Tree<L>) -> Result<Vec<u8>> 
     })?;
     let payload = rkyv::to_bytes::<rancor::Error>(&StructureV1 { nodes })
         .map_err(|error| Kind::Structure.archive(&error))?;
-    Ok(seal(Kind::Structure, &step.to_le_bytes(), &payload))
+    Ok(seal_within_limit(Kind::Structure, &step.to_le_bytes(), &payload)?)
 }
 
 /// The structure of `step`, with `leaf(path)` for each leaf.
@@ -122,6 +122,12 @@ impl<L> Decoder<'_, '_, L> {
                     Tree::Map(children) if children.len() == count => tree,
                     _ => return Err(fault("a map has a key twice")),
                 }
+            }
+            STRUCT if node.name.len() > MAX_KEY_NAME_BYTES => {
+                return Err(fault(format!(
+                    "the name of a struct has {} bytes, at most {MAX_KEY_NAME_BYTES} are stored",
+                    node.name.len()
+                )));
             }
             STRUCT => {
                 let (mut fields, mut names) = (Vec::new(), BTreeSet::new());
@@ -223,7 +229,7 @@ mod tests {
         let node = |kind, children| NodeV1 { kind, children, key: vec![], name: String::new() };
         let decode = |nodes| {
             let payload = rkyv::to_bytes::<rancor::Error>(&StructureV1 { nodes }).unwrap();
-            let record = seal(Kind::Structure, &5u64.to_le_bytes(), &payload);
+            let record = seal_within_limit(Kind::Structure, &5u64.to_le_bytes(), &payload).unwrap();
             decode_structure(5, &record, &mut |_| Ok(()))
         };
         assert!(decode(vec![]).is_err());

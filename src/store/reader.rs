@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::compare::differences;
 use super::fill::{self, Destination, chunk_error, open_pack, stored_bytes};
@@ -25,12 +28,22 @@ pub struct StepReader {
     info: StepInfo,
     threads: NonZeroUsize,
     file: PathBuf,
+    /// The leaf that a region was last read of: its other regions mostly follow.
+    last: Mutex<Option<Arc<OpenLeaf>>>,
+}
+
+/// A leaf that regions are read of.
+struct OpenLeaf {
+    encoded: Vec<u8>,
+    record: LeafRecord,
+    /// Where each chunk begins in the contents.
+    starts: Vec<usize>,
 }
 
 impl StepReader {
     pub(super) fn new(tx: ReadTx, step: u64, threads: NonZeroUsize, file: &Path) -> Result<Self> {
         let info = StepInfo::from_record(step, &step_record(&tx, step)?)?;
-        Ok(Self { tx, info, threads, file: file.to_owned() })
+        Ok(Self { tx, info, threads, file: file.to_owned(), last: Mutex::new(None) })
     }
 
     /// What is known of the step.
@@ -191,51 +204,65 @@ impl StepReader {
             if target.memory().is_none() {
                 target.finish(staged).map_err(|error| error.at_path(path))?;
             }
+            target.settle().map_err(|error| error.at_path(path))?;
         }
         Ok(())
     }
 
+    /// The leaf at `path`, whose record is decoded once for all its regions.
+    fn open_leaf(&self, path: &KeyPath) -> Result<Arc<OpenLeaf>> {
+        let encoded = path.encode();
+        if let Some(open) = &*self.last.lock()
+            && open.encoded == encoded
+        {
+            return Ok(Arc::clone(open));
+        }
+        let record = self.leaf_record(path, &encoded)?;
+        let starts = record.chunks.iter().scan(0usize, |next, chunk| {
+            let start = *next;
+            *next += usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX);
+            Some(start)
+        });
+        let open = Arc::new(OpenLeaf { encoded, starts: starts.collect(), record });
+        *self.last.lock() = Some(Arc::clone(&open));
+        Ok(open)
+    }
+
     /// Writes the part of a leaf that lies in `region` to `out`. Reads the chunks that it meets.
-    fn read_part(
-        &self,
-        encoded: &[u8],
-        record: &LeafRecord,
-        region: &Region,
-        out: &mut [u8],
-    ) -> Result<()> {
+    fn read_part(&self, leaf: &OpenLeaf, region: &Region, out: &mut [u8]) -> Result<()> {
+        let OpenLeaf { encoded, record, starts } = leaf;
         let element_bytes = record.meta.dtype.size_bytes();
         let runs = region.runs(&record.meta.shape);
         let mut runs =
             runs.iter().map(|run| run.start * element_bytes..run.end * element_bytes).peekable();
-        let (mut rest, mut chunk_start) = (out, 0);
-        let mut raw = Vec::new();
-        for (index, chunk) in (0u32..).zip(&record.chunks) {
-            let raw_len = usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX);
-            let chunk_end = chunk_start + raw_len;
-            if runs.peek().is_some_and(|run| run.start < chunk_end) {
-                let id = ChunkId { path: encoded, shard: 0, index, dtype: record.meta.dtype };
-                let pack = open_pack(&self.tx, chunk.pack)?;
-                raw.resize(raw_len, 0);
-                codec::decode(id, &chunk.info, stored_bytes(&pack, chunk)?, &mut raw)
-                    .map_err(|error| chunk_error(error, id))?;
-                while let Some(run) = runs.peek_mut() {
-                    if run.start >= chunk_end {
-                        break;
-                    }
-                    let end = run.end.min(chunk_end);
-                    let (head, after) = rest.split_at_mut(end - run.start);
-                    if let Some(part) = raw.get(run.start - chunk_start..end - chunk_start) {
-                        head.copy_from_slice(part);
-                    }
-                    rest = after;
-                    run.start = end;
-                    if run.start < run.end {
-                        break;
-                    }
+        let first_byte = runs.peek().map_or(0, |run| run.start);
+        let first_chunk = starts.partition_point(|start| *start <= first_byte).saturating_sub(1);
+        let (mut rest, mut raw) = (out, Vec::new());
+        let chunks = (0u32..).zip(record.chunks.iter().zip(starts));
+        for (index, (chunk, start)) in chunks.skip(first_chunk) {
+            raw.resize(usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX), 0);
+            let end = start + raw.len();
+            match runs.peek() {
+                None => break,
+                Some(run) if run.start >= end => continue,
+                Some(_) => {}
+            }
+            let id = ChunkId { path: encoded, shard: 0, index, dtype: record.meta.dtype };
+            let pack = open_pack(&self.tx, chunk.pack)?;
+            codec::decode(id, &chunk.info, stored_bytes(&pack, chunk)?, &mut raw)
+                .map_err(|error| chunk_error(error, id))?;
+            while let Some(run) = runs.peek_mut().filter(|run| run.start < end) {
+                let upto = run.end.min(end);
+                let (head, after) = rest.split_at_mut(upto - run.start);
+                if let Some(part) = raw.get(run.start - start..upto - start) {
+                    head.copy_from_slice(part);
+                }
+                rest = after;
+                run.start = upto;
+                if run.start >= run.end {
                     runs.next();
                 }
             }
-            chunk_start = chunk_end;
         }
         Ok(())
     }
@@ -249,10 +276,9 @@ impl LeafSource for StepReader {
 
     fn read_region(&self, path: &KeyPath, region: &Region, out: &mut [u8]) -> Result<()> {
         let mut read = || {
-            let encoded = path.encode();
-            let record = self.leaf_record(path, &encoded)?;
-            check_region(&record.meta, region, out)?;
-            self.read_part(&encoded, &record, region, out)
+            let leaf = self.open_leaf(path)?;
+            check_region(&leaf.record.meta, region, out)?;
+            self.read_part(&leaf, region, out)
         };
         read().map_err(|error| self.place(error.at_path(path)))
     }

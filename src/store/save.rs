@@ -108,7 +108,7 @@ impl CheckpointStore {
         let saved = tx.step(step)?;
         if options.existing == Existing::Refuse && saved.is_some() {
             return Err(Error::new(ErrorKind::AlreadyExists, "this step is saved already")
-                .advise("delete it first, or ask for it to be replaced"));
+                .advise("replace it (`SaveOptions::replace`), or delete it first"));
         }
         let record = saved.and_then(|record| StepRecord::decode(step, &record).ok());
         Ok((tx.pack_mark()?, record.is_some_and(|record| record.pinned)))

@@ -14,7 +14,7 @@ mod target;
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::limits::{MAX_LEAVES, MAX_TREE_DEPTH};
+use crate::limits::{MAX_KEY_NAME_BYTES, MAX_LEAVES, MAX_TREE_DEPTH};
 use crate::path::{Key, KeyPath};
 
 pub use checkpoint::Checkpoint;
@@ -185,6 +185,12 @@ impl<L> Tree<L> {
                 }
                 _ => Ok(()),
             },
+            Self::Struct { name, .. } if name.len() > MAX_KEY_NAME_BYTES => {
+                Err(Error::invalid(format!(
+                    "the name of a struct has {} bytes, at most {MAX_KEY_NAME_BYTES} can be stored",
+                    name.len()
+                )))
+            }
             Self::Struct { fields, .. } => {
                 let mut names: Vec<_> = fields.iter().map(|field| &field.0).collect();
                 names.sort_unstable();

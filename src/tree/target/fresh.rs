@@ -86,9 +86,19 @@ impl Target for LeafTarget<'_, '_> {
         Ok(())
     }
 
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        self.fresh.as_mut()?.memory.bytes_mut()
+    }
+
     fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        if let Some(mut fresh) = self.fresh.take() {
-            fresh.memory.assign(contents)?;
+        match &mut self.fresh {
+            Some(fresh) => fresh.memory.assign(contents),
+            None => Ok(()),
+        }
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        if let Some(fresh) = self.fresh.take() {
             *self.leaf = fresh.into_leaf()?;
         }
         Ok(())

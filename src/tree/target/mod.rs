@@ -109,6 +109,11 @@ impl<'a> LeafMut<'a> {
     pub(crate) fn finish(&mut self, contents: &[u8]) -> Result<()> {
         self.0.finish(contents)
     }
+
+    /// Takes over what was filled.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.0.settle()
+    }
 }
 
 impl fmt::Debug for LeafMut<'_> {
@@ -168,7 +173,8 @@ impl fmt::Display for Expected {
 }
 
 /// The contract of a place for a leaf: `prepare` is called once, with a leaf that `expected`
-/// accepts; then `memory` is filled; where it is `None`, `finish` is called once instead.
+/// accepts; then `memory` is filled; where it is `None`, `finish` is called once instead. At the
+/// end, when all leaves were read without an error, `settle` is called once.
 trait Target: Send {
     fn expected(&self) -> Expected;
 
@@ -181,6 +187,10 @@ trait Target: Send {
     }
 
     fn finish(&mut self, _contents: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<()> {
         Ok(())
     }
 }
@@ -218,6 +228,7 @@ mod tests {
             Some(memory) => memory.copy_from_slice(leaf.contents()),
             None => target.finish(leaf.contents()).unwrap(),
         }
+        target.settle().unwrap();
     }
 
     #[test]
