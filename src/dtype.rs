@@ -135,6 +135,10 @@ mod sealed {
 /// Implemented for `bool`, the integers of 8 to 64 bits, `half::f16`, `half::bf16`, `f32`, `f64`,
 /// `float8::F8E4M3`, `float8::F8E5M2` and `num_complex::Complex` of `f32` and `f64`. Values go
 /// through storage bit for bit: NaN payloads, signed zeros and subnormals included.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no element type of arrays and scalars",
+    note = "the documentation of `Element` lists them; other types can be a `Checkpoint`"
+)]
 pub trait Element:
     Copy + Default + PartialEq + fmt::Debug + Send + Sync + sealed::Sealed + 'static
 {
@@ -259,7 +263,7 @@ pub(crate) fn zeroed<T: Element>(length: usize) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// As [`zeroed`].
-pub(crate) fn resize<T: Element>(memory: &mut Vec<T>, length: usize) -> Result<()> {
+pub(crate) fn resize<T: Clone + Default>(memory: &mut Vec<T>, length: usize) -> Result<()> {
     let more = length.saturating_sub(memory.len());
     memory.try_reserve_exact(more).map_err(|_| no_memory::<T>(length))?;
     memory.resize(length, T::default());

@@ -35,11 +35,17 @@ impl From<String> for Key {
     }
 }
 
-impl From<i64> for Key {
-    fn from(key: i64) -> Self {
-        Self::Int(key)
-    }
+macro_rules! integer_keys {
+    ($($integer:ty),*) => {$(
+        impl From<$integer> for Key {
+            fn from(key: $integer) -> Self {
+                Self::Int(i64::from(key))
+            }
+        }
+    )*};
 }
+
+integer_keys!(i8, i16, i32, i64, u8, u16, u32);
 
 /// The keys that lead from the root of a tree to a node.
 ///

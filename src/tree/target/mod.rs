@@ -2,10 +2,13 @@
 //! and is filled either in place or, where its memory is not plain bytes in C order, from a
 //! buffer afterwards.
 
+mod convert;
 mod fresh;
 mod place;
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::slice;
 
 use ndarray::{ArrayBase, ArrayViewMut, DataMut, Dimension};
 
@@ -14,6 +17,7 @@ use super::meta::{LeafKind, LeafMeta};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::shape::Shape;
+use convert::{ConvertedSlice, ConvertedVec};
 use fresh::{FreshTarget, LeafTarget};
 use place::{
     BytesTarget, JsonTarget, ScalarTarget, SliceTarget, StringTarget, VecTarget, ViewTarget,
@@ -73,6 +77,36 @@ impl<'a> LeafMut<'a> {
     /// A JSON value.
     pub fn json(value: &'a mut serde_json::Value) -> Self {
         Self(Box::new(JsonTarget(value)))
+    }
+
+    /// A scalar that is saved as an `S`.
+    pub(crate) fn converted_scalar<T, S>(value: &'a mut T) -> Self
+    where
+        T: TryFrom<S> + Send,
+        S: Element + fmt::Display,
+    {
+        let meta = LeafMeta::new(LeafKind::Scalar, S::DTYPE, Shape::in_memory(&[]));
+        let slots = slice::from_mut(value);
+        Self(Box::new(ConvertedSlice { slots, meta, stored: PhantomData::<fn() -> S> }))
+    }
+
+    /// A one-dimensional array of elements that are saved as an `S`.
+    pub(crate) fn converted_slice<T, S>(slots: &'a mut [T]) -> Self
+    where
+        T: TryFrom<S> + Send,
+        S: Element + fmt::Display,
+    {
+        let meta = LeafMeta::array(S::DTYPE, Shape::in_memory(&[slots.len()]));
+        Self(Box::new(ConvertedSlice { slots, meta, stored: PhantomData::<fn() -> S> }))
+    }
+
+    /// The same with whatever length was saved.
+    pub(crate) fn converted_vec<T, S>(slots: &'a mut Vec<T>) -> Self
+    where
+        T: TryFrom<S> + Clone + Default + Send,
+        S: Element + fmt::Display,
+    {
+        Self(Box::new(ConvertedVec { slots, stored: PhantomData::<fn() -> S> }))
     }
 
     /// A leaf that is replaced by one of the same kind, element type and shape.
