@@ -2,7 +2,7 @@
 
 use crate::store::SaveReport;
 
-/// What [`CheckpointManager::save`] did.
+/// What [`CheckpointManager::save`](crate::CheckpointManager::save) did.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum SaveOutcome {
