@@ -14,7 +14,7 @@ pub(crate) struct Options {
     pub(crate) store: PathBuf,
 
     /// Steps to train in all, those of earlier runs included
-    #[arg(long, value_name = "N", default_value_t = 150_000, value_parser = at_least_one())]
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = at_least_one())]
     pub(crate) steps: u64,
 
     /// Save each time so many steps are done
@@ -48,7 +48,7 @@ mod tests {
         assert_eq!((options.steps, options.save_every, options.seed), (7, 2, 9));
         // Long enough to be killed by hand, and saved often enough for that to cost little.
         let options = parse("").unwrap();
-        assert_eq!((options.steps, options.save_every, options.seed), (150_000, 1000, 0));
+        assert_eq!((options.steps, options.save_every, options.seed), (200_000, 1000, 0));
     }
 
     #[test]
