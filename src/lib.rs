@@ -14,12 +14,22 @@
 //!
 //! # Example
 //!
-//! The ten lines that embed it are in the documentation of [`CheckpointManager`].
+//! The ten lines that embed it are in the documentation of [`CheckpointManager`]. A whole training
+//! program is `examples/train_digits`.
+//!
+//! [`ndarray`], [`half`], [`float8`], [`num_complex`] and [`serde_json`] are here as
+//! `milepost::ndarray` and so on, in the versions whose types are leaves and metadata.
 //!
 //! # Sharing the file
 //!
 //! One writer at a time; any number of readers beside it, in any process. A second writer gets
 //! [`ErrorKind::Locked`]. Opening for reading never changes the file, also not after a crash.
+//!
+//! # Panics
+//!
+//! Nothing that a user or a file does is answered with a panic. redb can panic on a damaged file;
+//! that is caught and returned as [`ErrorKind::Damaged`]. It can't be caught in a program built
+//! with `panic = "abort"`, which a damaged file then ends: keep `panic = "unwind"`, the default.
 //!
 //! # Features
 //!
@@ -69,6 +79,10 @@ pub use store::{
     VerifyReport,
 };
 pub use tree::{Checkpoint, Leaf, LeafKind, LeafMeta, LeafMut, LeafSource, Tree};
+
+// Their types are in signatures here: use them from here, and their versions fit.
+#[doc(no_inline)]
+pub use {float8, half, ndarray, num_complex, serde_json};
 
 #[doc = include_str!("docs/format.md")]
 pub mod format {}

@@ -27,36 +27,54 @@ fn commands() -> Vec<String> {
     commands
 }
 
+/// Runs a command of the README with more arguments, and gives what it prints. In the profile of
+/// this test, so that it builds nothing that is not built.
+fn run(command: &str, more: &[&str]) -> String {
+    let words: Vec<_> = command.split_whitespace().filter(|word| *word != "--release").collect();
+    let ["cargo", arguments @ ..] = &words[..] else { panic!("{command}") };
+    let mut cargo = Command::new(env!("CARGO"));
+    let output = cargo.args(arguments).args(more).current_dir(root()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// The commands run: the main job in short, and the look at its file. The tests are what runs now.
 #[test]
 fn the_commands_work() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("train_digits.milepost").display().to_string();
     let commands = commands();
-    let [train, ls, tests] = &commands[..] else { panic!("{commands:?}") };
+    let [build, train, ls, tests] = &commands[..] else { panic!("{commands:?}") };
     assert_eq!(tests, "cargo test --all-features");
 
-    // The profile of this test, so that it builds nothing that is not built.
-    let run = |command: &str, more: &[&str]| {
-        let words: Vec<_> =
-            command.split_whitespace().filter(|word| *word != "--release").collect();
-        let ["cargo", arguments @ ..] = &words[..] else { panic!("{command}") };
-        let output = Command::new(env!("CARGO"))
-            .args(arguments)
-            .args(more)
-            .current_dir(root())
-            .output()
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{command}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let line = run(train, &["--", "--store", &store, "--steps", "600"]);
+    run(build, &[]);
+    let line = run(train, &["--", "--store", &store, "--steps", "600", "--save-every", "50"]);
     assert!(line.starts_with("step 600 loss "), "{line}");
     let ls = ls.strip_suffix("train_digits.milepost").unwrap();
     let list = run(ls, &[&store]);
     assert!(list.contains("test_accuracy"), "{list}");
     assert!(list.contains(" 600 "), "{list}");
+}
+
+/// The table has every option of the example with its default.
+#[test]
+fn the_options_are_those_of_the_example() {
+    let help = run("cargo run --example train_digits", &["--", "--help"]);
+    // The terminal decides where lines end.
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = readme();
+    let mut options = 0;
+    for part in words.split(" --").skip(1) {
+        let Some((about, rest)) = part.split_once(" [default: ") else { continue };
+        let option: Vec<_> = about.split_whitespace().take(2).collect();
+        let option = option.join(" ").replace(['<', '>'], "");
+        let row = text.lines().find(|row| row.starts_with(&format!("| `--{option}` |"))).unwrap();
+        let cell = row.split('|').nth(2).unwrap().trim().trim_matches('`');
+        assert_eq!(Some(cell), rest.split(']').next(), "{option}");
+        options += 1;
+    }
+    assert_eq!(options, 4);
 }
 
 #[test]

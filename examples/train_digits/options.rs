@@ -14,11 +14,11 @@ pub(crate) struct Options {
     pub(crate) store: PathBuf,
 
     /// Steps to train in all, those of earlier runs included
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one())]
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = at_least_one())]
     pub(crate) steps: u64,
 
     /// Save each time so many steps are done
-    #[arg(long, value_name = "K", default_value_t = 250, value_parser = at_least_one())]
+    #[arg(long, value_name = "K", default_value_t = 1000, value_parser = at_least_one())]
     pub(crate) save_every: u64,
 
     /// Seed of the weights and of the order of the images
@@ -46,7 +46,9 @@ mod tests {
         let options = parse("--store a.milepost --steps 7 --save-every 2 --seed 9").unwrap();
         assert_eq!(options.store, PathBuf::from("a.milepost"));
         assert_eq!((options.steps, options.save_every, options.seed), (7, 2, 9));
-        parse("").unwrap();
+        // Long enough to be killed by hand, and saved often enough for that to cost little.
+        let options = parse("").unwrap();
+        assert_eq!((options.steps, options.save_every, options.seed), (200_000, 1000, 0));
     }
 
     #[test]

@@ -70,13 +70,12 @@ pub(crate) fn run(options: &Options) -> Result<Summary, Box<dyn Error>> {
 
 /// The newest saved state, or a new one.
 fn start(manager: &CheckpointManager, options: &Options) -> Result<TrainState, Box<dyn Error>> {
-    let new = TrainState::new(options.seed);
+    let mut state = TrainState::new(options.seed);
     let store = options.store.display();
-    let Some(step) = manager.latest_step()? else {
+    let Some(step) = manager.restore_latest(&mut state)? else {
         eprintln!("starting a new run in {store}");
-        return Ok(new);
+        return Ok(state);
     };
-    let state = manager.restore_into(step, new)?;
     state.check(options.seed).map_err(|why| {
         format!("{store}: can't go on from step {step}: {why}; name another --store")
     })?;

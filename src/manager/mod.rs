@@ -2,65 +2,28 @@
 
 pub mod keep_policy;
 mod options;
+mod outcome;
 pub mod save_policy;
 
 use std::path::Path;
 use std::time::SystemTime;
 
 use crate::error::{ErrorKind, Result};
-use crate::store::{
-    Admission, CheckpointStore, Existing, SaveOptions, SaveReport, StepInfo, StepReader,
-};
+use crate::store::{Admission, CheckpointStore, Existing, SaveOptions, StepInfo, StepReader};
 use crate::tree::{Checkpoint, Leaf, LeafSource, Tree};
-use keep_policy::{BestMode, best_step, victims};
+use keep_policy::{BestMode, victims};
 use save_policy::SaveContext;
 
 pub use options::ManagerOptions;
-
-/// What [`CheckpointManager::save`] did.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum SaveOutcome {
-    /// The step is saved, and durable.
-    Saved(SaveReport),
-    /// The step was not saved, for this reason.
-    Skipped(SkipReason),
-}
-
-impl SaveOutcome {
-    /// Whether the step was saved.
-    pub fn is_saved(&self) -> bool {
-        matches!(self, Self::Saved(_))
-    }
-}
-
-/// Why a step was not saved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SkipReason {
-    /// The save policy did not ask for this step.
-    OffPolicy,
-    /// A later step is saved.
-    NotNewer {
-        /// The latest saved step.
-        latest: u64,
-    },
-    /// This step is saved.
-    AlreadySaved,
-}
-
-impl std::fmt::Display for SkipReason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::OffPolicy => f.write_str("the save policy does not ask for this step"),
-            Self::NotNewer { latest } => write!(f, "step {latest}, a later one, is saved"),
-            Self::AlreadySaved => f.write_str("this step is saved already"),
-        }
-    }
-}
+pub use outcome::{SaveOutcome, SkipReason};
 
 /// A store that a trainer saves to: a save policy decides which steps are saved, a keep policy
 /// which of them stay.
+///
+/// It is the one writer of its file. To look at a run from elsewhere, an evaluator or another
+/// process opens the same file with [`CheckpointStore::open_read_only`], which has
+/// [`latest_step`](CheckpointStore::latest_step), [`best_step`](CheckpointStore::best_step),
+/// [`step_info`](CheckpointStore::step_info) with the metrics, and [`read`](CheckpointStore::read).
 ///
 /// ```
 /// # fn main() -> milepost::Result<()> {
@@ -78,9 +41,7 @@ impl std::fmt::Display for SkipReason {
 /// let manager = CheckpointManager::open(&path, options)?;
 ///
 /// let mut state = TrainState { step: 0, weights: vec![0.0; 8] };
-/// if let Some(step) = manager.latest_step()? {
-///     state = manager.restore_into(step, state)?;
-/// }
+/// manager.restore_latest(&mut state)?;
 /// while state.step < 100 {
 ///     state.step += 1;
 ///     state.weights[0] += 0.5;
@@ -112,7 +73,32 @@ impl CheckpointManager {
         &self.store
     }
 
-    /// Whether [`save`](Self::save) would save `step` now.
+    /// Whether [`save`](Self::save) would save `step` now: to be asked before what only a save
+    /// needs, such as an evaluation.
+    ///
+    /// ```
+    /// # fn main() -> milepost::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("run.milepost");
+    /// # use milepost::{CheckpointManager, ManagerOptions, SaveOptions};
+    /// # let evaluate = |weights: &[f32]| f64::from(weights[0]);
+    /// let options = ManagerOptions::new().save_interval_steps(10)?;
+    /// let manager = CheckpointManager::open(&path, options)?;
+    /// let weights = vec![0.5f32; 8];
+    /// for step in 1..=25 {
+    ///     // ... train ...
+    ///     if manager.should_save(step)? {
+    ///         let options = SaveOptions::new().metric("accuracy", evaluate(&weights));
+    ///         manager.save_with(step, &weights, &options)?;
+    ///     }
+    /// }
+    /// assert_eq!(manager.all_steps()?, [10, 20]);
+    /// // The last step too, on the interval or not.
+    /// manager.save_with(25, &weights, &SaveOptions::new().force())?;
+    /// assert_eq!(manager.latest_step()?, Some(25));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Damaged` or `Io`.
@@ -122,6 +108,26 @@ impl CheckpointManager {
 
     /// Saves `state` as `step` if the save policy asks for it, and removes the steps that the keep
     /// policy does not keep, in one commit.
+    ///
+    /// ```
+    /// # fn main() -> milepost::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("run.milepost");
+    /// use milepost::keep_policy::LatestN;
+    /// use milepost::{CheckpointManager, ManagerOptions, SaveOutcome, SkipReason};
+    ///
+    /// let options = ManagerOptions::new().save_interval_steps(2)?.keep(LatestN(1));
+    /// let manager = CheckpointManager::open(&path, options)?;
+    /// manager.save(2, &0.5f32)?;
+    /// match manager.save(4, &0.25f32)? {
+    ///     SaveOutcome::Saved(report) => assert_eq!(report.removed, [2]),
+    ///     other => unreachable!("{other:?}"),
+    /// }
+    /// let skipped = manager.save(5, &0.125f32)?;
+    /// assert!(matches!(skipped, SaveOutcome::Skipped(SkipReason::OffPolicy)));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`CheckpointStore::save`].
@@ -147,6 +153,9 @@ impl CheckpointManager {
     }
 
     /// [`save_with`](Self::save_with) from any source of leaves.
+    ///
+    /// The source is read while the store is locked for writing: one that saves to the same store,
+    /// deletes or pins there, waits for itself for ever. Reading another step there is fine.
     ///
     /// # Errors
     /// As there, and what the source returns.
@@ -220,11 +229,63 @@ impl CheckpointManager {
 
     /// Restores `step` into `state`, straight into the memory that it has.
     ///
+    /// ```
+    /// # fn main() -> milepost::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("run.milepost");
+    /// use milepost::{CheckpointManager, ErrorKind, ManagerOptions, ndarray::Array2};
+    ///
+    /// let manager = CheckpointManager::open(&path, ManagerOptions::new())?;
+    /// manager.save(7, &Array2::<f32>::ones((2, 3)))?;
+    ///
+    /// let mut weights = Array2::<f32>::zeros((2, 3));
+    /// manager.restore_into(7, &mut weights)?;
+    /// assert_eq!(weights, Array2::<f32>::ones((2, 3)));
+    ///
+    /// let mut other = Array2::<f32>::zeros((3, 2));
+    /// let error = manager.restore_into(7, &mut other).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Mismatch);
+    /// assert_eq!(other, Array2::<f32>::zeros((3, 2)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`CheckpointStore::read`] and [`StepReader::restore_into`].
-    pub fn restore_into<C: Checkpoint>(&self, step: u64, mut state: C) -> Result<C> {
-        self.store.read(step)?.restore_into(&mut state)?;
-        Ok(state)
+    pub fn restore_into<C: Checkpoint + ?Sized>(&self, step: u64, state: &mut C) -> Result<()> {
+        self.store.read(step)?.restore_into(state)
+    }
+
+    /// Restores the newest step into `state`, and says which one it is. `None` if no step is
+    /// saved: then `state` is as it was. It is how a trainer starts, first or again:
+    ///
+    /// ```
+    /// # fn main() -> milepost::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("run.milepost");
+    /// use milepost::{CheckpointManager, ManagerOptions};
+    ///
+    /// let manager = CheckpointManager::open(&path, ManagerOptions::new())?;
+    /// let mut weights = vec![0.5f32; 8];
+    /// assert_eq!(manager.restore_latest(&mut weights)?, None);
+    /// manager.save(10, &vec![1.5f32; 8])?;
+    /// assert_eq!(manager.restore_latest(&mut weights)?, Some(10));
+    /// assert_eq!(weights, [1.5; 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// A newest step that is damaged or does not fit `state` is an error. Neither an older step nor
+    /// a fresh start takes its place unasked.
+    ///
+    /// # Errors
+    /// As [`restore_into`](Self::restore_into).
+    pub fn restore_latest<C: Checkpoint + ?Sized>(&self, state: &mut C) -> Result<Option<u64>> {
+        let latest = self.latest_step()?;
+        if let Some(step) = latest {
+            self.restore_into(step, state)?;
+        }
+        Ok(latest)
     }
 
     /// Opens `step` for reading.
@@ -251,14 +312,12 @@ impl CheckpointManager {
         self.store.all_steps()
     }
 
-    /// The step with the best value of the metric `name`; of equal ones the latest, and a NaN is
-    /// worse than any number. `None` if no step has this metric. A step with a damaged record is
-    /// passed over.
+    /// The step with the best value of the metric `name`, as [`CheckpointStore::best_step`].
     ///
     /// # Errors
     /// `Damaged` or `Io`.
     pub fn best_step(&self, name: &str, mode: BestMode) -> Result<Option<u64>> {
-        Ok(best_step(&self.store.readable_steps()?, name, mode))
+        self.store.best_step(name, mode)
     }
 
     /// What is known of `step`.

@@ -6,6 +6,20 @@ use crate::error::Result;
 use crate::store::StoreOptions;
 
 /// The settings of a [`CheckpointManager`](crate::CheckpointManager).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use milepost::keep_policy::{BestN, KeepPolicy, LatestN};
+/// use milepost::save_policy::{Every, OnSteps, SavePolicy};
+/// use milepost::{Compression, ManagerOptions, StoreOptions};
+///
+/// let options = ManagerOptions::new()
+///     // Every ten minutes, and the last step of the run.
+///     .save(Every(Duration::from_secs(600)).or(OnSteps::new([250_000])))
+///     .keep(LatestN(3).or(BestN::max("accuracy", 1)))
+///     .store(StoreOptions::new().compression(Compression::Lz4));
+/// ```
 #[derive(Debug)]
 pub struct ManagerOptions {
     pub(super) save: Box<dyn SavePolicy>,

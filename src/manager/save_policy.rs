@@ -1,4 +1,18 @@
 //! Which steps are saved: policies that a trainer combines with [`or`](SavePolicy::or).
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use milepost::ManagerOptions;
+//! use milepost::save_policy::{Every, EveryNSteps, OnSteps, SavePolicy};
+//!
+//! // Every 1000 steps, every ten minutes where those take longer, and the last step of the run.
+//! let policy = EveryNSteps::new(1000)?
+//!     .or(Every(Duration::from_secs(600)))
+//!     .or(OnSteps::new([1_234_567]));
+//! let options = ManagerOptions::new().save(policy);
+//! # Ok::<(), milepost::Error>(())
+//! ```
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,8 +1,26 @@
 //! Which saved steps stay: policies that a trainer combines with [`or`](KeepPolicy::or).
 //!
 //! A policy is a pure function from what is known of the saved steps to those it keeps. The
-//! manager applies it in the transaction of each save. Whatever it says, the newest step and
-//! pinned steps stay.
+//! manager applies it in the transaction of each save. Whatever it says, the step being saved, the
+//! newest step and pinned steps stay, also when a clock is wrong.
+//!
+//! A policy runs while the store is locked for writing: one that saves to the same store, deletes
+//! or pins there, waits for itself for ever. Reading is fine.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use milepost::keep_policy::{BestN, Every, EveryNSteps, KeepPolicy, LatestN};
+//! use milepost::ManagerOptions;
+//!
+//! // The newest three, the best two, one an hour, and every 100,000th.
+//! let policy = LatestN(3)
+//!     .or(BestN::min("loss", 2))
+//!     .or(Every(Duration::from_secs(3600)))
+//!     .or(EveryNSteps::new(100_000)?);
+//! let options = ManagerOptions::new().keep(policy);
+//! # Ok::<(), milepost::Error>(())
+//! ```
 
 mod best;
 mod number;
@@ -16,12 +34,32 @@ use std::time::SystemTime;
 
 use crate::store::StepInfo;
 
-pub(crate) use best::best_step;
-pub use best::{BestMode, BestN};
+pub use best::{BestMode, BestN, Unmeasured};
 pub use number::{EveryNSteps, LatestN, OnSteps};
 pub use time::{Every, LatestDuration};
 
 /// Decides which saved steps stay.
+///
+/// ```
+/// use std::collections::BTreeSet;
+/// use std::time::SystemTime;
+///
+/// use milepost::StepInfo;
+/// use milepost::keep_policy::KeepPolicy;
+///
+/// /// Keeps the steps whose custom metadata names a release.
+/// #[derive(Debug)]
+/// struct Released;
+///
+/// impl KeepPolicy for Released {
+///     fn keep(&self, steps: &[StepInfo], _now: SystemTime) -> BTreeSet<u64> {
+///         let released = |info: &&StepInfo| {
+///             info.custom_metadata.as_ref().is_some_and(|data| data["release"].is_string())
+///         };
+///         steps.iter().filter(released).map(|info| info.step).collect()
+///     }
+/// }
+/// ```
 pub trait KeepPolicy: fmt::Debug + Send + Sync {
     /// The numbers of the steps to keep, out of `steps`, which ascend by number. `now` is the
     /// time of the save. The same arguments give the same answer. A number that is not in `steps`

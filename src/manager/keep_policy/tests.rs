@@ -1,5 +1,6 @@
 //! Every policy, over histories of saves and over any steps.
 
+use super::best::best_step;
 use super::*;
 use proptest::prelude::*;
 use std::cmp::Ordering;
@@ -103,6 +104,25 @@ fn a_nan_is_worse_than_any_number_and_steps_without_the_metric_stay() {
     assert_eq!(best_step(&steps, "loss", BestMode::Max), None);
     let kept = BestN::max("accuracy", 1).keep(&steps, at(9));
     assert_eq!(kept, BTreeSet::from([2, 3, 5]));
+    let measured = BestN::max("accuracy", 1).unmeasured(Unmeasured::Drop);
+    assert_eq!(measured.keep(&steps, at(9)), BTreeSet::from([2]));
+    // The newest stays without the metric too.
+    assert_eq!(victims(&measured, &steps, at(9)), [1, 3, 4]);
+}
+
+/// A trainer that measured every tenth save kept nearly all of them for good.
+#[test]
+fn steps_without_the_metric_go_where_that_is_asked_for() {
+    let saved = || {
+        (1..=50u32).map(|number| {
+            let (step, accuracy) = (u64::from(number), 1.0 / f64::from(number));
+            if number % 10 == 0 { scored(step, accuracy) } else { info(step) }
+        })
+    };
+    let best = || BestN::max("accuracy", 1);
+    assert_eq!(left(&LatestN(3).or(best()), saved()).len(), 47);
+    let measured = best().unmeasured(Unmeasured::Drop);
+    assert_eq!(left(&LatestN(3).or(measured), saved()), [10, 48, 49, 50]);
 }
 
 #[test]
@@ -125,6 +145,10 @@ fn keeping_by_time_goes_by_the_clocks_of_the_saves() {
     );
     // Set back after step 2: nothing but the newest joins until the clock is at 20 again.
     assert_eq!(left(&every, clock(&[0, 10, 2, 15, 20, 21])), [1, 2, 5, 6]);
+    // Saved once with a clock far ahead: the history goes on by the clock that is right.
+    let ahead = 4_000_000_000;
+    let times = [0, 10, ahead, 20, 25, 30, 31];
+    assert_eq!(left(&every, clock(&times)), [1, 2, 3, 4, 6, 7]);
     let latest = LatestDuration(Duration::from_secs(3));
     assert_eq!(latest.keep(&clock(&[1, 2, 5, 9]), at(5)), [2, 3, 4].into());
 }
@@ -135,10 +159,15 @@ fn a_policy_shows_what_it_is() {
     assert_eq!(format!("{policy:?}"), "AnyOf([LatestN(3), Predicate])");
 }
 
+/// Seconds of a clock that is about right, or centuries ahead.
+fn any_clock() -> impl Strategy<Value = u64> {
+    prop_oneof![4 => 0u64..100, 1 => 10_000_000_000u64..10_000_000_100]
+}
+
 fn any_steps() -> impl Strategy<Value = Vec<StepInfo>> {
     let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0];
     let value = prop_oneof![prop::sample::select(special.to_vec()), -2.0f64..2.0];
-    let step = (prop::option::of(value), any::<bool>(), 0u64..100);
+    let step = (prop::option::of(value), any::<bool>(), any_clock());
     prop::collection::btree_map(0u64..50, step, 0..12).prop_map(|steps| {
         let build = |(step, (accuracy, pinned, seconds)): (u64, (Option<f64>, bool, u64))| {
             let scored = accuracy.map_or_else(|| info(step), |value| scored(step, value));
@@ -159,6 +188,7 @@ fn policies() -> Vec<Box<dyn KeepPolicy>> {
         Box::new(Every(Duration::from_secs(10))),
         Box::new(BestN::max("accuracy", 2)),
         Box::new(BestN::min("accuracy", 1)),
+        Box::new(BestN::max("accuracy", 2).unmeasured(Unmeasured::Drop)),
         Box::new(LatestDuration(Duration::from_secs(30))),
         Box::new(LatestN(1).or(BestN::max("accuracy", 1))),
     ]
@@ -166,9 +196,9 @@ fn policies() -> Vec<Box<dyn KeepPolicy>> {
 
 proptest! {
     #[test]
-    fn retention_is_safe_and_stable(steps in any_steps()) {
+    fn retention_is_safe_and_stable(steps in any_steps(), now in any_clock()) {
         for policy in policies() {
-            let gone = victims(&*policy, &steps, at(100));
+            let gone = victims(&*policy, &steps, at(now));
             prop_assert!(steps.last().is_none_or(|newest| !gone.contains(&newest.step)));
             for info in &steps {
                 prop_assert!(!(info.pinned && gone.contains(&info.step)));
@@ -176,7 +206,7 @@ proptest! {
             let rest: Vec<_> =
                 steps.iter().filter(|info| !gone.contains(&info.step)).cloned().collect();
             prop_assert_eq!(rest.len() + gone.len(), steps.len());
-            let again = victims(&*policy, &rest, at(100));
+            let again = victims(&*policy, &rest, at(now));
             prop_assert!(again.is_empty(), "{:?} {:?}", policy, again);
         }
     }

@@ -6,13 +6,12 @@ use std::time::{Duration, SystemTime};
 use super::KeepPolicy;
 use crate::store::StepInfo;
 
-/// Keeps the oldest step and, from there on, each one that was saved at least this long after the
-/// one kept before it. Applied again to what it kept, it keeps the same.
+/// Keeps the oldest step and, from there on, each one whose clock is at least this far from that of
+/// the step kept before it. Applied again to what it kept, it keeps the same.
 ///
-/// A step whose clock was behind that of the step kept before it counts as saved at the same time:
-/// it is not kept, nor are the steps after it until their clock has caught up and the interval has
-/// passed. So a clock that was set back thins the history out; [`or`](KeepPolicy::or) a policy by
-/// number, such as [`EveryNSteps`](super::EveryNSteps), where that matters.
+/// A clock that was set, forwards or backwards, by more than the interval so begins a new interval:
+/// it costs one step more than needed, never the history that follows. One that was set back by
+/// less delays the next kept step by as much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Every(pub Duration);
 
@@ -21,8 +20,7 @@ impl KeepPolicy for Every {
         let mut last: Option<SystemTime> = None;
         let mut kept = BTreeSet::new();
         for info in steps {
-            let age = last.map(|last| info.committed_at.duration_since(last).unwrap_or_default());
-            if age.is_none_or(|age| age >= self.0) {
+            if last.is_none_or(|last| apart(info.committed_at, last) >= self.0) {
                 last = Some(info.committed_at);
                 kept.insert(info.step);
             }
@@ -33,6 +31,9 @@ impl KeepPolicy for Every {
 
 /// Keeps the steps that were saved at most this long ago. A step from the future, by a clock that
 /// was set back since, counts as saved now.
+///
+/// A save while the clock is far ahead finds all steps but the newest too old: where the clock
+/// can't be trusted, [`or`](KeepPolicy::or) it with [`LatestN`](super::LatestN).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatestDuration(pub Duration);
 
@@ -41,4 +42,9 @@ impl KeepPolicy for LatestDuration {
         let age = |info: &StepInfo| now.duration_since(info.committed_at).unwrap_or_default();
         steps.iter().filter(|info| age(info) <= self.0).map(|info| info.step).collect()
     }
+}
+
+/// The time between two readings of a clock, whichever is the later.
+fn apart(a: SystemTime, b: SystemTime) -> Duration {
+    a.duration_since(b).unwrap_or_else(|backwards| backwards.duration())
 }

@@ -1,0 +1,131 @@
+//! The manager as a trainer and an evaluator use it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use milepost::keep_policy::{BestMode, BestN, KeepPolicy, LatestN, Predicate, Unmeasured};
+use milepost::{
+    CheckpointManager, CheckpointStore, ErrorKind, ManagerOptions, SaveOptions, StepInfo,
+};
+
+fn open(path: &Path, keep: impl KeepPolicy + 'static) -> CheckpointManager {
+    CheckpointManager::open(path, ManagerOptions::new().keep(keep)).unwrap()
+}
+
+fn scored(name: &str, value: f64) -> SaveOptions {
+    SaveOptions::new().metric(name, value)
+}
+
+#[test]
+fn a_trainer_starts_from_the_newest_step_or_afresh() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.milepost");
+    let manager = open(&path, LatestN(2));
+    let mut state = vec![7u32];
+    assert_eq!(manager.restore_latest(&mut state).unwrap(), None);
+    assert_eq!(state, [7]);
+
+    manager.save(1, &vec![10u32]).unwrap();
+    manager.save(5, &vec![50u32, 51]).unwrap();
+    assert_eq!(manager.restore_latest(&mut state).unwrap(), Some(5));
+    assert_eq!(state, [50, 51]);
+    manager.restore_into(1, &mut state).unwrap();
+    assert_eq!(state, [10]);
+
+    // What does not fit is no reason to start afresh either.
+    let mut other = 1.5f32;
+    let error = manager.restore_latest(&mut other).unwrap_err();
+    assert_eq!((error.kind(), error.step()), (ErrorKind::Mismatch, Some(5)));
+    assert_eq!(other.to_bits(), 1.5f32.to_bits());
+}
+
+/// Going on from an older step, or from none, would throw away work that nobody knew was lost.
+#[test]
+fn a_damaged_newest_step_is_an_error_and_no_fresh_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.milepost");
+    let manager = open(&path, LatestN(2));
+    manager.save(1, &vec![0x11u8; 5000]).unwrap();
+    manager.save(2, &vec![0x22u8; 5000]).unwrap();
+    drop(manager);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(5000).position(|window| *window == [0x22; 5000]).unwrap();
+    bytes[at + 2500] ^= 1;
+    fs::write(&path, bytes).unwrap();
+
+    let manager = open(&path, LatestN(2));
+    let error = manager.restore_latest(&mut vec![0u8; 5000]).unwrap_err();
+    assert_eq!((error.kind(), error.step()), (ErrorKind::Damaged, Some(2)));
+    let mut state = Vec::<u8>::new();
+    manager.restore_into(1, &mut state).unwrap();
+    assert_eq!(state, [0x11; 5000]);
+}
+
+#[test]
+fn an_evaluator_follows_the_best_step_beside_the_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.milepost");
+    let trainer = open(&path, LatestN(1).or(BestN::max("accuracy", 1)));
+    let evaluator = CheckpointStore::open_read_only(&path).unwrap();
+    assert_eq!(evaluator.best_step("accuracy", BestMode::Max).unwrap(), None);
+
+    for (step, accuracy) in [(1u64, 0.5), (2, 0.9), (3, 0.7), (4, f64::NAN)] {
+        trainer.save_with(step, &step, &scored("accuracy", accuracy)).unwrap();
+    }
+    assert_eq!(evaluator.all_steps().unwrap(), [2, 4]);
+    assert_eq!(evaluator.latest_step().unwrap(), Some(4));
+    assert_eq!(evaluator.best_step("accuracy", BestMode::Max).unwrap(), Some(2));
+    assert_eq!(evaluator.best_step("loss", BestMode::Min).unwrap(), None);
+    assert_eq!(evaluator.step_info(2).unwrap().metrics, [("accuracy".to_owned(), 0.9)].into());
+    let mut best = 0u64;
+    evaluator.read(2).unwrap().restore_into(&mut best).unwrap();
+    assert_eq!(best, 2);
+
+    // The next commit is seen as it comes, and the trainer says the same.
+    trainer.save_with(5, &5u64, &scored("accuracy", 0.95)).unwrap();
+    assert_eq!(evaluator.best_step("accuracy", BestMode::Max).unwrap(), Some(5));
+    assert_eq!(trainer.best_step("accuracy", BestMode::Max).unwrap(), Some(5));
+    let error = evaluator.save(6, &6u64, &SaveOptions::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly);
+}
+
+/// A trainer that measured with every tenth save kept nearly every step with "the latest three or the
+/// best one".
+#[test]
+fn steps_without_the_metric_pile_up_unless_told_to_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let left = |name: &str, best: BestN| {
+        let manager = open(&folder.path().join(name), LatestN(3).or(best));
+        for step in 1..=50u32 {
+            let measured = step.is_multiple_of(10);
+            let accuracy = scored("accuracy", 1.0 / f64::from(step));
+            let options = if measured { accuracy } else { SaveOptions::new() };
+            manager.save_with(u64::from(step), &step, &options).unwrap();
+        }
+        manager.all_steps().unwrap()
+    };
+    let best = || BestN::max("accuracy", 1);
+    assert_eq!(left("default", best()).len(), 47);
+    assert_eq!(left("keep", best().unmeasured(Unmeasured::Keep)).len(), 47);
+    assert_eq!(left("drop", best().unmeasured(Unmeasured::Drop)), [10, 48, 49, 50]);
+}
+
+/// Policies and sources run inside a save; that they may read is promised.
+#[test]
+fn a_policy_and_a_source_may_read_the_store_that_is_saving() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.milepost");
+    let shared: Arc<OnceLock<CheckpointManager>> = Arc::default();
+    let inside = Arc::clone(&shared);
+    // Keeps what was committed before the save that asks: all but the steps that went earlier.
+    let committed = Predicate::new(move |info: &StepInfo| {
+        let manager = inside.get().unwrap();
+        manager.all_steps().unwrap().contains(&info.step) && manager.restore(info.step).is_ok()
+    });
+    let manager = shared.get_or_init(|| open(&path, committed));
+    manager.save(1, &1u64).unwrap();
+    manager.save_source(2, &manager.read(1).unwrap(), &SaveOptions::new()).unwrap();
+    assert_eq!(manager.all_steps().unwrap(), [1, 2]);
+    assert_eq!(manager.restore(2).unwrap(), manager.restore(1).unwrap());
+}
