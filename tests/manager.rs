@@ -129,3 +129,49 @@ fn a_policy_and_a_source_may_read_the_store_that_is_saving() {
     assert_eq!(manager.all_steps().unwrap(), [1, 2]);
     assert_eq!(manager.restore(2).unwrap(), manager.restore(1).unwrap());
 }
+
+/// It waited for itself.
+#[test]
+fn a_policy_that_writes_to_its_own_store_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager: Arc<OnceLock<CheckpointManager>> = Arc::default();
+    let policy = {
+        let manager = Arc::clone(&manager);
+        Predicate::new(move |_: &StepInfo| {
+            let Some(manager) = manager.get() else { return true };
+            let refused = [
+                manager.save(9, &1u8).map(drop).unwrap_err(),
+                manager.delete(1).unwrap_err(),
+                manager.pin(1).unwrap_err(),
+            ];
+            for error in refused {
+                assert_eq!(error.kind(), ErrorKind::InvalidInput);
+                assert!(error.to_string().contains("in the middle of a save"), "{error}");
+            }
+            assert!(manager.all_steps().unwrap().len() < 3);
+            true
+        })
+    };
+    let opened = open(&folder.path().join("run.milepost"), policy);
+    opened.save(1, &1u8).unwrap();
+    manager.set(opened).ok().unwrap();
+    let manager = manager.get().unwrap();
+    manager.save(2, &1u8).unwrap();
+    manager.save(3, &1u8).unwrap();
+    assert_eq!(manager.all_steps().unwrap(), [1, 2, 3]);
+}
+
+#[test]
+fn of_threads_that_save_the_same_step_one_does_and_the_others_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = open(&folder.path().join("run.milepost"), LatestN(100));
+    for step in 1..=20u64 {
+        let outcomes: Vec<bool> = std::thread::scope(|scope| {
+            let save = || manager.save(step, &step).unwrap().is_saved();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(save)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(outcomes.iter().filter(|saved| **saved).count(), 1, "step {step}");
+    }
+    assert_eq!(manager.all_steps().unwrap(), (1..=20).collect::<Vec<_>>());
+}

@@ -154,8 +154,9 @@ impl CheckpointManager {
 
     /// [`save_with`](Self::save_with) from any source of leaves.
     ///
-    /// The source is read while the store is locked for writing: one that saves to the same store,
-    /// deletes or pins there, waits for itself for ever. Reading another step there is fine.
+    /// The source is read while the store is locked for writing, partly by another thread: one that
+    /// saves to the same store, deletes or pins there, is refused or waits for itself for ever.
+    /// Reading another step there is fine.
     ///
     /// # Errors
     /// As there, and what the source returns.
@@ -179,8 +180,16 @@ impl CheckpointManager {
     ) -> Result<SaveOutcome> {
         let keep = &*self.options.keep;
         let retention = |steps: &[StepInfo]| victims(keep, steps, SystemTime::now());
-        let report = self.store.save_and_retain(step, source, options, &retention)?;
-        Ok(SaveOutcome::Saved(report))
+        match self.store.save_and_retain(step, source, options, &retention) {
+            // Another thread saved it since the policy was asked.
+            Err(error)
+                if error.kind() == ErrorKind::AlreadyExists
+                    && options.admission != Admission::Forced =>
+            {
+                Ok(SaveOutcome::Skipped(SkipReason::AlreadySaved))
+            }
+            result => result.map(SaveOutcome::Saved),
+        }
     }
 
     /// Why a save would be skipped; `None` if it would not.

@@ -11,9 +11,10 @@ mod stats;
 mod step_info;
 mod verify;
 
+use std::cell::Cell;
 use std::path::Path;
 
-use parking_lot::Mutex;
+use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use crate::db::{Database, ReadTx};
 use crate::error::{Error, ErrorKind, Result};
@@ -54,7 +55,7 @@ pub(crate) use options::{Admission, Existing};
 pub struct CheckpointStore {
     database: Database,
     options: StoreOptions,
-    writer: Mutex<Writer>,
+    writer: ReentrantMutex<Cell<Writer>>,
 }
 
 /// What writes have to know of the writes before.
@@ -140,7 +141,7 @@ impl CheckpointStore {
     }
 
     fn new(database: Database, options: StoreOptions, writer: Writer) -> Self {
-        Self { database, options, writer: Mutex::new(writer) }
+        Self { database, options, writer: ReentrantMutex::new(Cell::new(writer)) }
     }
 
     /// The path that the store was opened with.
@@ -229,6 +230,17 @@ impl CheckpointStore {
         options: &SaveOptions,
     ) -> Result<SaveReport> {
         self.save_and_retain(step, source, options, &|_| Vec::new())
+    }
+
+    /// Waits until no other thread writes. A policy or a source of leaves that is called by a save
+    /// would wait for itself, so it is refused.
+    fn lock_writer(&self) -> Result<ReentrantMutexGuard<'_, Cell<Writer>>> {
+        if self.writer.is_owned_by_current_thread() {
+            return Err(Error::invalid("this thread is in the middle of a save of the same store")
+                .advise("policies and sources of leaves can read the store, and not change it")
+                .in_file(self.path()));
+        }
+        Ok(self.writer.lock())
     }
 
     fn with_tx<T>(&self, read: impl FnOnce(&ReadTx) -> Result<T>) -> Result<T> {

@@ -50,7 +50,7 @@ impl CheckpointStore {
         retention: &Retention<'_>,
     ) -> Result<SaveReport> {
         let (began, started) = (Instant::now(), SystemTime::now());
-        let mut writer = self.writer.lock();
+        let writer = self.lock_writer()?;
         let (mark, was_pinned) = self.check_free(step, options)?;
         let custom_metadata = options.checked_metadata()?;
         let structure = source.structure()?;
@@ -59,13 +59,13 @@ impl CheckpointStore {
         let structure_record = encode_structure(step, &structure)?;
 
         let tx = self.database.write()?;
-        if *writer == Writer::Unswept {
+        if writer.get() == Writer::Unswept {
             sweep(&tx, mark)?;
         }
         let first_pack =
             mark.checked_add(1).ok_or_else(|| Error::damaged("the pack mark is too high"))?;
         // Until the last commit succeeds, packs of this save may be left in the file.
-        *writer = Writer::Unswept;
+        writer.set(Writer::Unswept);
         let packed = leaves.pack(step, tx, first_pack)?;
         let packs = (packed.packs.count > 0).then_some(packed.packs);
         let record = StepRecord {
@@ -96,7 +96,7 @@ impl CheckpointStore {
             self.remove_if_saved(&tx, *victim)?;
         }
         tx.commit()?;
-        *writer = Writer::Clean;
+        writer.set(Writer::Clean);
         tracing::debug!(bytes = record.stored_bytes, ?removed, "saved");
         Ok(SaveReport { info, removed, elapsed: began.elapsed() })
     }
@@ -144,7 +144,7 @@ impl CheckpointStore {
     /// `NotFound` if it is not saved; `InvalidInput` if it is pinned; `ReadOnly`; `Damaged`,
     /// `OutOfSpace` or `Io`: nothing was deleted.
     pub fn delete(&self, step: u64) -> Result<()> {
-        let _writer = self.writer.lock();
+        let _writer = self.lock_writer()?;
         self.delete_all(&[step])
     }
 
@@ -153,7 +153,7 @@ impl CheckpointStore {
     /// # Errors
     /// `NotFound` if `step` itself is not saved; else as [`delete`](Self::delete).
     pub fn rollback_to(&self, step: u64) -> Result<Vec<u64>> {
-        let _writer = self.writer.lock();
+        let _writer = self.lock_writer()?;
         self.with_tx(|tx| step_record(tx, step))?;
         let later: Vec<u64> = self.all_steps()?.into_iter().filter(|saved| *saved > step).collect();
         if !later.is_empty() {
@@ -204,7 +204,7 @@ impl CheckpointStore {
     }
 
     fn set_pinned(&self, step: u64, pinned: bool) -> Result<()> {
-        let _writer = self.writer.lock();
+        let _writer = self.lock_writer()?;
         let record = self.with_tx(|tx| step_record(tx, step))?;
         let tx = self.database.write()?;
         tx.put_step(step, &StepRecord { pinned, ..record }.encode(step)?)?;

@@ -4,8 +4,8 @@
 //! manager applies it in the transaction of each save. Whatever it says, the step being saved, the
 //! newest step and pinned steps stay, also when a clock is wrong.
 //!
-//! A policy runs while the store is locked for writing: one that saves to the same store, deletes
-//! or pins there, waits for itself for ever. Reading is fine.
+//! A policy runs while the store is locked for writing: what it saves to the same store, deletes or
+//! pins there, is refused with `InvalidInput`. Reading is fine.
 //!
 //! ```
 //! use std::time::Duration;
