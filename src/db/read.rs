@@ -101,11 +101,7 @@ impl ReadTx {
 
     /// The steps, ascending.
     pub(crate) fn steps(&self) -> Result<Vec<u64>> {
-        let table = &self.tables()?.steps;
-        contain(|| {
-            let step = |(step, _): (Guard<u64>, Guard<Bytes>)| step.value();
-            table.range_owned::<u64>(..)?.map(|entry| entry.map(step)).collect()
-        })
+        keys(&self.tables()?.steps)
     }
 
     /// The highest step.
@@ -157,6 +153,27 @@ impl ReadTx {
                 leaves.push((path.to_vec(), record.value().to_vec()));
             }
             Ok::<_, StorageError>(leaves)
+        })
+    }
+
+    /// The steps that have structure records, ascending.
+    pub(crate) fn structure_steps(&self) -> Result<Vec<u64>> {
+        keys(&self.tables()?.structures)
+    }
+
+    /// The steps that have leaf records, ascending.
+    pub(crate) fn leaf_steps(&self) -> Result<Vec<u64>> {
+        let table = &self.tables()?.leaves;
+        contain(|| {
+            let (mut steps, mut next) = (Vec::new(), Some(0));
+            while let Some(from) = next
+                && let Some(entry) = table.range_owned((from, &[][..])..)?.next()
+            {
+                let step = entry?.0.value().0;
+                steps.push(step);
+                next = step.checked_add(1);
+            }
+            Ok::<_, StorageError>(steps)
         })
     }
 
@@ -213,6 +230,13 @@ type ByNumber = ReadOnlyTable<u64, Bytes>;
 
 fn get(table: &ByNumber, key: u64) -> Result<Option<Vec<u8>>> {
     contain(|| Ok::<_, StorageError>(table.get_owned(key)?.map(|guard| guard.value().to_vec())))
+}
+
+fn keys(table: &ByNumber) -> Result<Vec<u64>> {
+    contain(|| {
+        let key = |(key, _): (Guard<u64>, Guard<Bytes>)| key.value();
+        table.range_owned::<u64>(..)?.map(|entry| entry.map(key)).collect()
+    })
 }
 
 fn last_key(table: &ByNumber) -> Result<Option<u64>> {

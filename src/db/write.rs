@@ -176,5 +176,5 @@ fn last_pack(table: &Table<'_, u64, &[u8]>) -> Result<Option<u64>, redb::Error> 
 }
 
 fn numbers(packs: &[PackRange]) -> impl Iterator<Item = u64> {
-    packs.iter().flat_map(|range| range.first..range.first.saturating_add(range.count))
+    packs.iter().flat_map(|range| range.numbers())
 }

@@ -17,6 +17,13 @@ pub(crate) struct PackRange {
     pub(crate) count: u64,
 }
 
+impl PackRange {
+    /// The numbers of the packs.
+    pub(crate) fn numbers(self) -> impl Iterator<Item = u64> {
+        self.first..self.first.saturating_add(self.count)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StepRecord {
     /// Nanoseconds since 1970-01-01 UTC, when the save began and when it was about to commit.
@@ -109,6 +116,9 @@ impl StepRecord {
                 Kind::Step.content(format!("it uses {pack_count} packs for {chunk_count} chunks"))
             );
         }
+        if !are_ascending(&packs) {
+            return Err(Kind::Step.content("its packs are not ascending"));
+        }
         Ok(Self {
             started_unix_ns: archive.started_unix_ns.to_native(),
             committed_unix_ns: archive.committed_unix_ns.to_native(),
@@ -123,6 +133,16 @@ impl StepRecord {
             digest: archive.digest,
         })
     }
+}
+
+/// Whether the ranges are proper ones, each above the one before.
+fn are_ascending(packs: &[PackRange]) -> bool {
+    let mut free = Some(0u64);
+    packs.iter().all(|range| {
+        let fits = range.count > 0 && free.is_some_and(|free| range.first >= free);
+        free = range.first.checked_add(range.count);
+        fits && free.is_some()
+    })
 }
 
 #[cfg(test)]

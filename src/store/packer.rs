@@ -12,7 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
 use super::plan::{Placement, PlannedChunk, Planner, room, shared_pack_bytes};
-use crate::codec::{self, ChunkId, ChunkInfo, Compression, Digest};
+use super::totals::Totals;
+use crate::codec::{self, ChunkId, ChunkInfo, Compression};
 use crate::db::{WAVE_BYTES, WriteTx};
 use crate::dtype::{DType, Element, zeroed};
 use crate::error::{Error, Result};
@@ -28,11 +29,8 @@ pub(super) struct Packed<'d> {
     pub(super) tx: WriteTx<'d>,
     /// Encoded paths and leaf records.
     pub(super) leaves: Vec<(Vec<u8>, Vec<u8>)>,
-    pub(super) chunk_count: u64,
-    pub(super) logical_bytes: u64,
-    pub(super) stored_bytes: u64,
+    pub(super) totals: Totals,
     pub(super) packs: PackRange,
-    pub(super) digest: [u8; 16],
 }
 
 /// The leaves of one save.
@@ -294,37 +292,15 @@ impl<'d> Packer<'d> {
         let mut packed = Packed {
             tx: self.tx,
             leaves: Vec::with_capacity(self.chunks.len()),
-            chunk_count: 0,
-            logical_bytes: 0,
-            stored_bytes: 0,
+            totals: Totals::default(),
             packs: self.packs,
-            digest: [0; 16],
         };
-        let mut digest = Digest::default();
         for (leaf, chunks) in leaves.list.iter().zip(self.chunks) {
             let record = LeafRecord { meta: leaf.meta.clone(), chunks };
-            digest_leaf(&mut digest, &leaf.encoded, &record);
-            for chunk in &record.chunks {
-                packed.chunk_count += 1;
-                packed.logical_bytes += u64::from(chunk.info.raw_len);
-                packed.stored_bytes += u64::from(chunk.info.stored_len);
-            }
+            packed.totals.add(&leaf.encoded, &record);
             let encoded = record.encode(step, &leaf.encoded)?;
             packed.leaves.push((leaf.encoded.clone(), encoded));
         }
-        packed.digest = digest.finish();
         Ok(packed)
-    }
-}
-
-/// The part of the step digest that is of one leaf; `format.md` specifies it.
-fn digest_leaf(digest: &mut Digest, path: &[u8], record: &LeafRecord) {
-    digest.update(path);
-    digest.update(&[record.meta.kind.code(), record.meta.dtype.code()]);
-    for length in record.meta.shape.lengths() {
-        digest.update(&u64::try_from(*length).unwrap_or(u64::MAX).to_le_bytes());
-    }
-    for chunk in &record.chunks {
-        digest.update(&chunk.info.hash);
     }
 }

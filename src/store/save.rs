@@ -75,12 +75,12 @@ impl CheckpointStore {
             custom_metadata,
             // Replacing a pinned step does not unpin it.
             pinned: options.pinned || was_pinned,
-            leaf_count: u64::try_from(metas.len()).unwrap_or(u64::MAX),
-            chunk_count: packed.chunk_count,
-            logical_bytes: packed.logical_bytes,
-            stored_bytes: packed.stored_bytes,
+            leaf_count: packed.totals.leaf_count,
+            chunk_count: packed.totals.chunk_count,
+            logical_bytes: packed.totals.logical_bytes,
+            stored_bytes: packed.totals.stored_bytes,
             packs: packs.into_iter().collect(),
-            digest: packed.digest,
+            digest: packed.totals.digest(),
         };
         let info = StepInfo::from_record(step, &record)?;
         let removed = self.victims(&info, retention)?;
