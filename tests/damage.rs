@@ -12,6 +12,7 @@ use milepost::{
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use redb::{ReadableTable, TableDefinition};
 
 fn make(path: &Path, compression: Compression) {
     let options = StoreOptions::new().compression(compression);
@@ -166,4 +167,58 @@ fn a_damaged_step_record_does_not_stop_the_saving() {
     assert_eq!(manager.all_steps().unwrap(), [4, 5]);
     let report = manager.store().verify().unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
+}
+
+/// One flipped bit made the number of a step higher than any that came: every save was skipped.
+#[test]
+fn a_damaged_step_number_does_not_stop_the_saving() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let open = || CheckpointManager::open(&path, ManagerOptions::new().keep(LatestN(2))).unwrap();
+    open().save(3, &1u8).unwrap();
+    with_tables(&path, |tx| {
+        let mut steps = tx.open_table(STEPS).unwrap();
+        let record = steps.get(3).unwrap().unwrap().value().to_vec();
+        steps.insert(3 | 1 << 40, &record[..]).unwrap();
+    });
+    let manager = open();
+    for step in 4..7 {
+        assert!(manager.save(step, &1u8).unwrap().is_saved());
+    }
+    assert!(!manager.should_save(5).unwrap());
+    let report = manager.store().verify().unwrap();
+    assert_eq!(report.faults.len(), 2, "{:?}", report.faults);
+}
+
+/// Retention met the step whose pack was not counted at every save, and failed.
+#[test]
+fn a_pack_that_is_not_counted_does_not_stop_the_saving() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let open = || CheckpointManager::open(&path, ManagerOptions::new().keep(LatestN(2))).unwrap();
+    open().save(1, &1u8).unwrap();
+    with_tables(&path, |tx| {
+        assert!(tx.open_table(PACK_REFS).unwrap().remove(1).unwrap().is_some());
+    });
+    let manager = open();
+    let report = manager.store().verify().unwrap();
+    assert!(report.faults[0].to_string().contains("pack 1 is used but not counted"));
+    for step in 2..6 {
+        assert!(manager.save(step, &1u8).unwrap().is_saved());
+    }
+    assert_eq!(manager.all_steps().unwrap(), [4, 5]);
+    manager.restore(5).unwrap();
+}
+
+const STEPS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("steps");
+const PACK_REFS: TableDefinition<'_, u64, u64> = TableDefinition::new("pack_refs");
+
+/// Changes the tables of a store behind its back.
+fn with_tables(path: &Path, change: impl FnOnce(&redb::WriteTransaction)) {
+    let mut builder = redb::Builder::new();
+    builder.set_concurrency_mode(redb::ConcurrencyMode::SingleWriter);
+    let database = builder.open(path).unwrap();
+    let tx = database.begin_write().unwrap();
+    change(&tx);
+    tx.commit().unwrap();
 }

@@ -6,6 +6,8 @@
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 use milepost::keep_policy::LatestN;
 use milepost::{CheckpointManager, ErrorKind, Leaf, ManagerOptions, Tree};
@@ -23,7 +25,28 @@ fn raise_the_limit() {
     assert!(prlimit.status().unwrap().success());
 }
 
-/// Runs with a soft limit of 24 MiB on the size of files, as a full disk.
+/// Saves while two other threads look at the steps, to whom nothing of it may be seen.
+fn beside_readers<T>(manager: &CheckpointManager, save: impl FnOnce() -> T) -> T {
+    let (over, seen) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let read = || {
+        while !over.load(Ordering::Relaxed) {
+            assert_eq!(manager.all_steps().unwrap(), [1]);
+            seen.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| {
+        let readers = [scope.spawn(read), scope.spawn(read)];
+        let result = save();
+        over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            reader.join().unwrap();
+        }
+        assert!(seen.load(Ordering::Relaxed) > 0);
+        result
+    })
+}
+
+/// Runs with a soft limit of 160 MiB on the size of files, as a full disk.
 #[test]
 #[ignore = "the part of another process"]
 fn peer_meets_the_limit() {
@@ -31,26 +54,34 @@ fn peer_meets_the_limit() {
     let manager = CheckpointManager::open(path, ManagerOptions::new().keep(LatestN(2))).unwrap();
     // The file was opened by a relative path, and is found again after errors all the same.
     env::set_current_dir("/").unwrap();
-    let reader = {
-        assert!(manager.save(1, &state(1, 2)).unwrap().is_saved());
-        manager.read(1).unwrap()
-    };
-    for _ in 0..3 {
+    assert!(manager.save(1, &state(1, 2)).unwrap().is_saved());
+    // Read across the first failure; as long as it lives, nothing that is removed makes room.
+    let mut reader = Some(manager.read(1).unwrap());
+    let large = state(2, 256);
+    for attempt in 0..3 {
         // Several waves, the first of which fit.
-        let error = manager.save(2, &state(2, 64)).unwrap_err();
+        let save = || manager.save(2, &large);
+        let result = if attempt == 1 { beside_readers(&manager, save) } else { save() };
+        let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
         assert_eq!(error.step(), Some(2));
         assert!(error.to_string().contains("free space and save again"), "{error}");
         assert_eq!(manager.all_steps().unwrap(), [1]);
         assert_eq!(manager.restore(1).unwrap(), state(1, 2));
+        if let Some(reader) = reader.take() {
+            assert_eq!(reader.restore().unwrap(), state(1, 2));
+        }
     }
-    // A smaller state fits.
-    assert!(manager.save(3, &state(3, 2)).unwrap().is_saved());
+    let left = manager.store().verify().unwrap().unfinished_packs;
+    assert!(left > 60, "{left} packs were left of several waves");
+    // Smaller states fit, into the room of what was left behind.
+    for step in [3, 4, 5] {
+        assert!(manager.save(step, &state(step, 20)).unwrap().is_saved());
+    }
     raise_the_limit();
-    assert!(manager.save(4, &state(4, 64)).unwrap().is_saved());
-    assert_eq!(manager.all_steps().unwrap(), [3, 4]);
-    assert_eq!(manager.restore(4).unwrap(), state(4, 64));
-    drop(reader);
+    assert!(manager.save(6, &large).unwrap().is_saved());
+    assert_eq!(manager.all_steps().unwrap(), [5, 6]);
+    assert!(manager.restore(6).unwrap() == large);
     let report = manager.store().verify().unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     assert_eq!(report.unfinished_packs, 0);
@@ -65,7 +96,7 @@ fn a_full_disk_costs_one_save_and_nothing_else() {
     }
     let folder = tempfile::tempdir().unwrap();
     // A process that ignores SIGXFSZ gets an error instead.
-    let script = "trap '' XFSZ; ulimit -S -f 24576; exec \"$0\" \"$@\"";
+    let script = "trap '' XFSZ; ulimit -S -f 163840; exec \"$0\" \"$@\"";
     let output = Command::new("bash")
         .args(["-c", script])
         .arg(env::current_exe().unwrap())

@@ -35,7 +35,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("num_complex", &["dtype"]),
     ("bytemuck", &["dtype"]),
     ("ndarray", &["tree"]),
-    ("parking_lot", &["store", "manager"]),
+    ("parking_lot", &["db", "store", "manager"]),
     ("clap", &["bin"]),
     ("comfy_table", &["bin"]),
     ("indicatif", &["bin"]),

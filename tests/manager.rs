@@ -1,6 +1,7 @@
 //! The manager as a trainer and an evaluator use it.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -174,4 +175,31 @@ fn of_threads_that_save_the_same_step_one_does_and_the_others_are_told() {
         assert_eq!(outcomes.iter().filter(|saved| **saved).count(), 1, "step {step}");
     }
     assert_eq!(manager.all_steps().unwrap(), (1..=20).collect::<Vec<_>>());
+}
+
+/// A panic of a policy ends its save; the file stays clean and the manager goes on.
+#[test]
+fn a_policy_that_panics_costs_its_save_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.milepost");
+    let manager = open(
+        &path,
+        Predicate::new(|info: &StepInfo| {
+            assert!(info.metrics.is_empty(), "the policy is broken");
+            true
+        }),
+    );
+    manager.save(1, &1u8).unwrap();
+    let save = || manager.save_with(2, &1u8, &scored("loss", 1.0));
+    let panic = catch_unwind(AssertUnwindSafe(save)).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"the policy is broken"));
+    assert_eq!(manager.all_steps().unwrap(), [1]);
+    manager.save(3, &1u8).unwrap();
+    let report = manager.store().verify().unwrap();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    drop(manager);
+    // redb itself finds nothing to repair.
+    let mut builder = redb::Builder::new();
+    builder.set_concurrency_mode(redb::ConcurrencyMode::SingleWriter);
+    builder.open_read_only(&path).unwrap();
 }

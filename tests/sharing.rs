@@ -5,9 +5,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::{env, fs};
 
-use milepost::{CheckpointStore, ErrorKind, Leaf, SaveOptions, Tree};
+use milepost::{
+    CheckpointStore, DType, ErrorKind, KeyPath, Leaf, LeafMeta, LeafSource, Region, Result,
+    SaveOptions, Shape, Tree,
+};
 
-/// A state that says which step it is, large enough for several transactions.
+/// A state that says which step it is, in several packs.
 fn state(step: u64) -> Tree<Leaf<'static>> {
     let leaf = |length: usize| Tree::Leaf(Leaf::from_vec(vec![step; length], [length]).unwrap());
     Tree::map([("w", leaf(200_000)), ("b", leaf(3)), ("v", leaf(70_000))])
@@ -87,6 +90,31 @@ fn peer_saves_until_killed() {
         }
         say(&step.to_string());
     }
+}
+
+/// An array of 128 MiB, several waves, that says when 96 MiB of it have been read, and then waits.
+struct Stuck;
+
+impl LeafSource for Stuck {
+    fn structure(&self) -> Result<Tree<LeafMeta>> {
+        Ok(Tree::Leaf(LeafMeta::array(DType::U8, Shape::new([128 << 20])?)))
+    }
+
+    fn read_region(&self, _: &KeyPath, region: &Region, out: &mut [u8]) -> Result<()> {
+        if region.ranges()[0].start >= 96 << 20 {
+            say("stuck");
+            std::io::stdin().read_line(&mut String::new()).unwrap();
+        }
+        out.fill(1);
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "the part of another process"]
+fn peer_is_killed_between_waves() {
+    let store = CheckpointStore::open(store_of_peer()).unwrap();
+    store.save_source(2, &Stuck, &SaveOptions::new()).unwrap();
 }
 
 #[test]
@@ -189,6 +217,34 @@ fn a_writer_killed_in_a_save_loses_nothing() {
     let report = store.verify().unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     assert_eq!(report.unfinished_packs, 0);
+}
+
+/// What was written ahead of a step that never came is seen by nobody and swept by the next save.
+#[test]
+fn a_writer_killed_between_waves_leaves_nothing_that_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = CheckpointStore::create(&path).unwrap();
+    store.save(1, &state(1), &SaveOptions::new()).unwrap();
+    drop(store);
+    let mut writer = Peer::start("peer_is_killed_between_waves", &path);
+    assert_eq!(writer.hear().as_deref(), Some("stuck"));
+    writer.child.kill().unwrap();
+    writer.child.wait().unwrap();
+
+    let store = CheckpointStore::open_read_only(&path).unwrap();
+    assert_eq!(store.all_steps().unwrap(), [1]);
+    let report = store.verify().unwrap();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    assert!(report.unfinished_packs > 60, "a wave was committed: {}", report.unfinished_packs);
+    drop(store);
+    let store = CheckpointStore::open(&path).unwrap();
+    let length = fs::metadata(&path).unwrap().len();
+    store.save(2, &state(2), &SaveOptions::new()).unwrap();
+    let report = store.verify().unwrap();
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    assert_eq!(report.unfinished_packs, 0);
+    assert!(fs::metadata(&path).unwrap().len() <= length, "the room is used again");
 }
 
 /// A reader that opened a file left by a crash goes on when the next writer repairs it.

@@ -20,7 +20,7 @@ use super::tables::{
     STRUCTURES,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::{FORMAT_VERSION, encode_mark};
+use crate::record::{FORMAT_VERSION, encode_mark, to_unix_ns};
 
 pub(super) fn create(path: &Path) -> Result<()> {
     let name = path.file_name().ok_or_else(|| Error::invalid("the path does not name a file"))?;
@@ -69,7 +69,7 @@ fn initialize(database: &redb::Database) -> Result<(), redb::Error> {
         let mut meta = tx.open_table(META)?;
         meta.insert(FORMAT_KEY, &FORMAT_VERSION.to_le_bytes()[..])?;
         meta.insert(STORE_ID_KEY, &store_id()[..])?;
-        meta.insert(CREATED_KEY, &unix_ns(SystemTime::now()).to_le_bytes()[..])?;
+        meta.insert(CREATED_KEY, &to_unix_ns(SystemTime::now()).to_le_bytes()[..])?;
         meta.insert(PACK_MARK_KEY, &encode_mark(0)[..])?;
         tx.open_table(STEPS)?;
         tx.open_table(STRUCTURES)?;
@@ -93,10 +93,4 @@ fn sync_folder(folder: &Path) -> std::io::Result<()> {
 fn store_id() -> [u8; 16] {
     let half = || u128::from(RandomState::new().hash_one(0u8));
     (half() << 64 | half()).to_le_bytes()
-}
-
-/// Nanoseconds since 1970-01-01 UTC; 0 for times before.
-fn unix_ns(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -29,8 +29,34 @@ pub(super) struct EarlySync {
     file: Arc<File>,
     /// Bytes written since a sync last began.
     unsynced: AtomicUsize,
-    /// The early sync that has begun and has not been asked for its result.
-    running: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    early: Mutex<Early>,
+}
+
+/// What was synced early.
+#[derive(Debug, Default)]
+struct Early {
+    /// The sync that has begun last, until it is asked for its result.
+    running: Option<JoinHandle<io::Result<()>>>,
+    /// The error of one before. The system reports an error of the disk to one sync only, so it is
+    /// kept for the sync that redb asks for.
+    failed: Option<io::Error>,
+}
+
+impl Early {
+    /// Waits for the sync that is running.
+    fn join(&mut self) {
+        let Some(thread) = self.running.take() else { return };
+        let panicked = || Err(io::Error::other("the thread that syncs panicked"));
+        if let Err(error) = thread.join().unwrap_or_else(|_| panicked()) {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Waits for the sync that is running, and gives the error of it or of one before.
+    fn finish(&mut self) -> io::Result<()> {
+        self.join();
+        self.failed.take().map_or(Ok(()), Err)
+    }
 }
 
 impl EarlySync {
@@ -40,34 +66,27 @@ impl EarlySync {
             locked: FileBackend::new(file)?,
             file: Arc::new(again),
             unsynced: AtomicUsize::new(0),
-            running: Mutex::new(None),
+            early: Mutex::default(),
         })
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<JoinHandle<io::Result<()>>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn early(&self) -> MutexGuard<'_, Early> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a sync, unless one is still running.
-    fn begin_sync(&self) -> io::Result<()> {
-        let mut running = self.running();
-        if running.as_ref().is_some_and(|thread| !thread.is_finished()) {
-            return Ok(());
+    fn begin_sync(&self) {
+        let mut early = self.early();
+        if early.running.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return;
         }
-        join(running.take())?;
+        early.join();
         self.unsynced.store(0, Ordering::Relaxed);
         let file = Arc::clone(&self.file);
+        let thread = thread::Builder::new().name("milepost-sync".to_owned());
         // Where there is no thread to be had, the sync that redb asks for does it all.
-        *running = thread::Builder::new().spawn(move || file.sync_data()).ok();
-        Ok(())
+        early.running = thread.spawn(move || file.sync_data()).ok();
     }
-}
-
-/// Waits for an early sync. The system reports an error of the disk to one sync only, so that one
-/// must not be lost.
-fn join(thread: Option<JoinHandle<io::Result<()>>>) -> io::Result<()> {
-    let Some(thread) = thread else { return Ok(()) };
-    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that syncs panicked")))
 }
 
 impl StorageBackend for EarlySync {
@@ -78,7 +97,7 @@ impl StorageBackend for EarlySync {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let early = join(self.running().take());
+        let early = self.early().finish();
         self.unsynced.store(0, Ordering::Relaxed);
         self.locked.sync_data().and(early)
     }
@@ -86,12 +105,14 @@ impl StorageBackend for EarlySync {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.locked.write(offset, data)?;
         let unsynced = self.unsynced.fetch_add(data.len(), Ordering::Relaxed) + data.len();
-        if unsynced >= EARLY_SYNC_BYTES { self.begin_sync() } else { Ok(()) }
+        if unsynced >= EARLY_SYNC_BYTES {
+            self.begin_sync();
+        }
+        Ok(())
     }
 
     fn close(&self) -> io::Result<()> {
-        // The thread has the file open, and with it its locks.
-        let early = join(self.running().take());
+        let early = self.early().finish();
         self.locked.close().and(early)
     }
 
@@ -109,11 +130,16 @@ impl StorageBackend for EarlySync {
 mod tests {
     use super::*;
 
+    fn backend() -> EarlySync {
+        EarlySync::new(tempfile::tempfile().unwrap()).unwrap()
+    }
+
     #[test]
-    fn an_early_sync_that_fails_fails_the_next_sync() {
-        let backend = EarlySync::new(tempfile::tempfile().unwrap()).unwrap();
+    fn an_early_sync_that_fails_fails_the_next_sync_and_no_write() {
+        let backend = backend();
         let failing = thread::spawn(|| Err(io::Error::other("the disk is gone")));
-        *backend.running() = Some(failing);
+        backend.early().running = Some(failing);
+        backend.write(0, &vec![7; 2 * EARLY_SYNC_BYTES]).unwrap();
         let error = backend.sync_data().unwrap_err();
         assert_eq!(error.to_string(), "the disk is gone");
         backend.sync_data().unwrap();
@@ -121,16 +147,16 @@ mod tests {
 
     #[test]
     fn what_is_written_is_synced_early_and_read_back() {
-        let backend = EarlySync::new(tempfile::tempfile().unwrap()).unwrap();
+        let backend = backend();
         let half = vec![7; EARLY_SYNC_BYTES / 2];
         backend.write(0, &half).unwrap();
-        assert!(backend.running().is_none());
+        assert!(backend.early().running.is_none());
         backend.write(u64::try_from(half.len()).unwrap(), &half).unwrap();
-        assert!(backend.running().is_some());
-        backend.close().unwrap();
-        assert!(backend.running().is_none());
+        let thread = backend.early().running.take().unwrap();
+        thread.join().unwrap().unwrap();
         let mut out = vec![0; EARLY_SYNC_BYTES];
         backend.read(0, &mut out).unwrap();
         assert!(out.iter().all(|byte| *byte == 7));
+        backend.close().unwrap();
     }
 }

@@ -36,6 +36,10 @@ impl Handle {
     pub(super) fn open_writer(path: &Path) -> Result<Self> {
         let database = contain(|| {
             let file = OpenOptions::new().read(true).write(true).open(path)?;
+            if file.metadata()?.len() == 0 {
+                // Emptied since it was looked at; redb would make a new database of it.
+                return Err(redb::Error::Corrupted("the file is empty".to_owned()));
+            }
             let file = EarlySync::new(file)?;
             Ok::<_, redb::Error>(builder(WRITER_CACHE_BYTES).create_with_backend(file)?)
         })?;
@@ -61,6 +65,14 @@ impl Handle {
             }
             Self::Closed => Err(closed()),
         }
+    }
+
+    /// Begins a write transaction.
+    pub(super) fn write(&self) -> Result<redb::WriteTransaction> {
+        let database = self.writer()?;
+        let mut tx = contain(|| database.begin_write())?;
+        tx.set_quick_repair(true);
+        Ok(tx)
     }
 
     pub(super) fn read(&self) -> Result<ReadTx> {

@@ -20,7 +20,9 @@ mod write;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::{ReentrantMutex, RwLock};
 
 use crate::error::{Error, ErrorKind, Result};
 use fault::contain_drop;
@@ -39,6 +41,8 @@ pub(crate) const WAVE_BYTES: usize = WRITER_CACHE_BYTES / 2 - (4 << 20);
 /// again, so that a store works as soon as the cause is gone.
 pub(crate) struct Database {
     handle: RwLock<Arc<Handle>>,
+    /// Held by a write transaction until it is over.
+    writing: ReentrantMutex<()>,
     path: PathBuf,
     /// The same file if the process has changed its folder since.
     absolute: PathBuf,
@@ -64,7 +68,7 @@ impl Database {
     pub(crate) fn open_writer(path: &Path) -> Result<Self> {
         // Opening for writing marks the file at once, so first see whether it is ours.
         let store_id = check_format(path).map_err(|error| error.in_file(path))?.1;
-        let handle = Handle::open_writer(path).map_err(|error| error.in_file(path))?;
+        let handle = open_same_for_writing(path, store_id).map_err(|error| error.in_file(path))?;
         Self::new(handle, path, store_id, Access::Write)
     }
 
@@ -79,7 +83,8 @@ impl Database {
         let absolute = std::path::absolute(path)
             .map_err(|error| Error::from_io(error, "can't find the folder").in_file(path))?;
         let handle = RwLock::new(Arc::new(handle));
-        Ok(Self { handle, path: path.to_owned(), absolute, store_id, access })
+        let writing = ReentrantMutex::new(());
+        Ok(Self { handle, writing, path: path.to_owned(), absolute, store_id, access })
     }
 
     /// The path that the file was opened with.
@@ -92,6 +97,11 @@ impl Database {
         self.with_handle(|handle| handle.read())
     }
 
+    /// Reads something of the latest commit that is not payload.
+    pub(crate) fn read_with<T>(&self, read: impl Fn(&ReadTx) -> Result<T>) -> Result<T> {
+        self.with_handle(|handle| read(&handle.read()?))
+    }
+
     /// Begins to read the latest commit, payload above all.
     pub(crate) fn read_payload(&self) -> Result<ReadTx> {
         self.with_handle(|handle| handle.read_payload(&self.absolute))
@@ -99,7 +109,9 @@ impl Database {
 
     /// Begins to write; waits for a write transaction of another thread.
     pub(crate) fn write(&self) -> Result<WriteTx<'_>> {
-        self.with_handle(|handle| WriteTx::begin(Arc::clone(handle), &self.path))
+        let writing = self.writing.lock();
+        let (handle, tx) = self.with_handle(|handle| Ok((Arc::clone(handle), handle.write()?)))?;
+        Ok(WriteTx::new(handle, tx, &self.path, writing))
     }
 
     /// Runs `operation` on the open database, and once more on a newly opened one if an earlier
@@ -107,7 +119,7 @@ impl Database {
     fn with_handle<T>(&self, operation: impl Fn(&Arc<Handle>) -> Result<T>) -> Result<T> {
         let attempt = || {
             // Held meanwhile: who opens the file again needs the old database to be gone.
-            let handle = self.handle.read().unwrap_or_else(PoisonError::into_inner);
+            let handle = self.handle.read();
             (operation(&handle), Arc::downgrade(&handle))
         };
         let result = match attempt() {
@@ -121,25 +133,26 @@ impl Database {
 
     /// Opens the file again in place of `failed`, unless another thread has done so.
     fn reopen(&self, failed: &Weak<Handle>) -> Result<()> {
-        let mut current = self.handle.write().unwrap_or_else(PoisonError::into_inner);
+        // Waits for the write transaction that failed, unless it is this thread's own.
+        let _writing = self.writing.lock();
+        let mut current = self.handle.write();
         if !std::ptr::eq(Arc::as_ptr(&current), failed.as_ptr()) {
             return Ok(());
         }
         tracing::warn!(file = %self.path.display(), "opening the store again after an error");
         if Arc::strong_count(&current) > 1 {
-            // A write transaction that has failed is not over yet.
+            // It is: the transaction is not over yet.
             return Err(handle::closed());
         }
         // The old database holds the lock of the writer until it is gone.
         contain_drop(std::mem::replace(&mut *current, Arc::new(Handle::Closed)));
         let (reader, store_id) = check_format(&self.absolute)?;
         if store_id != self.store_id {
-            return Err(Error::new(ErrorKind::Io, "another store is at the path of this one")
-                .advise("bring the file back, or open the store anew"));
+            return Err(another_store());
         }
         *current = Arc::new(match self.access {
             Access::Read => reader,
-            Access::Write => Handle::open_writer(&self.absolute)?,
+            Access::Write => open_same_for_writing(&self.absolute, store_id)?,
         });
         Ok(())
     }
@@ -147,7 +160,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        let handle = self.handle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let handle = self.handle.get_mut();
         contain_drop(std::mem::replace(handle, Arc::new(Handle::Closed)));
     }
 }
@@ -157,12 +170,26 @@ fn check_format(path: &Path) -> Result<(Handle, [u8; 16])> {
     check_file(path)?;
     let handle = Handle::open_reader(path)?;
     let tables = handle.read()?;
-    if tables.format_version()?.is_none() {
+    if tables.format_version()?.is_none_or(|version| version == 0) {
         return Err(not_a_store("it has no milepost format version"));
     }
     let store_id = tables.store_id()?;
     drop(tables);
     Ok((handle, store_id))
+}
+
+/// Opens a file for writing that was looked at before, if it still is that store.
+fn open_same_for_writing(path: &Path, store_id: [u8; 16]) -> Result<Handle> {
+    let handle = Handle::open_writer(path)?;
+    if handle.read()?.store_id()? != store_id {
+        return Err(another_store());
+    }
+    Ok(handle)
+}
+
+fn another_store() -> Error {
+    Error::new(ErrorKind::Io, "another store is at the path of this one")
+        .advise("bring the file back, or open the store anew")
 }
 
 /// Refuses what can't be a store file, by name.

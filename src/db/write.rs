@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::ReentrantMutexGuard;
 use redb::Error::Corrupted;
 use redb::{ReadableTable, Table, WriteTransaction};
 
-use super::fault::{contain, contain_drop};
+use super::fault::contain;
 use super::handle::Handle;
 use super::tables::{LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, STEPS, STRUCTURES};
 use crate::error::{Error, Result};
@@ -17,14 +18,18 @@ pub(crate) struct WriteTx<'d> {
     handle: Arc<Handle>,
     tx: Option<WriteTransaction>,
     path: &'d Path,
+    /// Whoever opens the file again waits for this to be gone.
+    _writing: ReentrantMutexGuard<'d, ()>,
 }
 
 impl<'d> WriteTx<'d> {
-    pub(super) fn begin(handle: Arc<Handle>, path: &'d Path) -> Result<Self> {
-        let database = handle.writer()?;
-        let mut tx = contain(|| database.begin_write())?;
-        tx.set_quick_repair(true);
-        Ok(Self { handle, tx: Some(tx), path })
+    pub(super) fn new(
+        handle: Arc<Handle>,
+        tx: WriteTransaction,
+        path: &'d Path,
+        writing: ReentrantMutexGuard<'d, ()>,
+    ) -> Self {
+        Self { handle, tx: Some(tx), path, _writing: writing }
     }
 
     /// Runs an operation on the transaction.
@@ -133,7 +138,10 @@ impl<'d> WriteTx<'d> {
             let mut table = tx.open_table(PACKS)?;
             for pack in numbers(packs) {
                 let Some(count) = refs.get(pack)?.map(|count| count.value()) else {
-                    return Err(Corrupted(format!("pack {pack} is used and not counted")));
+                    // It may be another step's, so it stays; what is damaged must not keep others
+                    // from being saved.
+                    tracing::warn!(pack, "a pack is used and not counted");
+                    continue;
                 };
                 if count > 1 {
                     refs.insert(pack, count - 1)?;
@@ -148,16 +156,18 @@ impl<'d> WriteTx<'d> {
 
     /// Commits what was written so far and begins the next transaction.
     pub(crate) fn commit_wave(&mut self) -> Result<()> {
-        let handle = Arc::clone(&self.handle);
-        let ended = Self { handle: Arc::clone(&handle), tx: None, path: self.path };
-        std::mem::replace(self, ended).commit()?;
-        *self = Self::begin(handle, self.path).map_err(|error| error.in_file(self.path))?;
+        self.commit_tx()?;
+        self.tx = Some(self.handle.write().map_err(|error| error.in_file(self.path))?);
         Ok(())
     }
 
     /// Commits: durable when this returns. After an error nothing of the transaction is visible,
     /// or, if the error came late, all of it.
     pub(crate) fn commit(mut self) -> Result<()> {
+        self.commit_tx()
+    }
+
+    fn commit_tx(&mut self) -> Result<()> {
         let Some(tx) = self.tx.take() else {
             return Ok(());
         };
@@ -167,7 +177,12 @@ impl<'d> WriteTx<'d> {
 
 impl Drop for WriteTx<'_> {
     fn drop(&mut self) {
-        contain_drop(self.tx.take());
+        // Asked for, since redb does not abort by itself while a panic of the caller unwinds.
+        if let Some(tx) = self.tx.take()
+            && let Err(error) = contain(|| tx.abort())
+        {
+            tracing::warn!(%error, "a write transaction could not be aborted");
+        }
     }
 }
 

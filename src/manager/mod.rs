@@ -180,7 +180,7 @@ impl CheckpointManager {
     ) -> Result<SaveOutcome> {
         let keep = &*self.options.keep;
         let retention = |steps: &[StepInfo]| victims(keep, steps, SystemTime::now());
-        match self.store.save_and_retain(step, source, options, &retention) {
+        match self.store.save_and_retain(step, source, options, Some(&retention)) {
             // Another thread saved it since the policy was asked.
             Err(error)
                 if error.kind() == ErrorKind::AlreadyExists
@@ -197,11 +197,8 @@ impl CheckpointManager {
         if options.admission == Admission::Forced {
             return Ok(None);
         }
-        let latest = match self.store.latest_step()? {
-            Some(latest) => Some((latest, self.info_for_policy(latest)?)),
-            None => None,
-        };
-        if let Some(latest) = latest.as_ref().map(|(step, _)| *step) {
+        let latest = self.store.latest_readable()?;
+        if let Some(latest) = latest.as_ref().map(|info| info.step) {
             if options.existing == Existing::Refuse && self.store.contains(step)? {
                 return Ok(Some(SkipReason::AlreadySaved));
             }
@@ -209,23 +206,9 @@ impl CheckpointManager {
                 return Ok(Some(SkipReason::NotNewer { latest }));
             }
         }
-        let latest = latest.as_ref().and_then(|(_, info)| info.as_ref());
-        let context = SaveContext::new(latest, SystemTime::now());
+        let context = SaveContext::new(latest.as_ref(), SystemTime::now());
         let wanted = self.options.save.should_save(step, &context);
         Ok(if wanted { None } else { Some(SkipReason::OffPolicy) })
-    }
-
-    /// What is known of the latest step; `None` if its record is damaged, which must not keep the
-    /// next one from being saved.
-    fn info_for_policy(&self, latest: u64) -> Result<Option<StepInfo>> {
-        match self.store.step_info(latest) {
-            Ok(info) => Ok(Some(info)),
-            Err(error) if error.kind() == ErrorKind::Damaged => {
-                tracing::warn!(step = latest, %error, "the latest step is damaged");
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Restores `step` in the structure in which it was saved.

@@ -25,7 +25,7 @@ use crate::store::StepInfo;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct SaveContext<'a> {
-    /// The latest saved step; `None` if nothing is saved, or if its record is damaged.
+    /// The latest saved step whose record is sound; `None` if there is none.
     pub latest: Option<&'a StepInfo>,
     /// The time now, by the clock of this machine.
     pub now: SystemTime,
@@ -41,7 +41,8 @@ impl<'a> SaveContext<'a> {
 /// Decides whether a step is saved. It is asked at every call of `save`, in the trainer's thread,
 /// and remembers nothing: the same step and context give the same answer.
 ///
-/// A manager never asks for a step that is not newer than the latest saved one.
+/// A manager never asks for a step before the latest saved one, and for that one only if it is to
+/// be replaced.
 pub trait SavePolicy: fmt::Debug + Send + Sync {
     /// Whether `step` is to be saved.
     fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool;

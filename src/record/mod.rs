@@ -9,11 +9,13 @@ mod leaf;
 mod mark;
 mod step;
 mod structure;
+mod time;
 
 pub(crate) use leaf::{LeafRecord, StoredChunk};
 pub(crate) use mark::{decode_mark, encode_mark};
 pub(crate) use step::{PackRange, StepRecord};
 pub(crate) use structure::{decode_structure, encode_structure};
+pub(crate) use time::{from_unix_ns, to_unix_ns};
 
 /// The version of the file format that this build writes. It reads every version up to it.
 pub(crate) const FORMAT_VERSION: u32 = 1;

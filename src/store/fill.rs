@@ -125,7 +125,8 @@ pub(super) fn chunk_error(error: ChunkError, id: ChunkId<'_>) -> Error {
     locate(Error::damaged(error.to_string()).with_source(error), id)
 }
 
-fn locate(error: Error, id: ChunkId<'_>) -> Error {
+/// An error of the chunk `id`, with where it is and what to do.
+pub(super) fn locate(error: Error, id: ChunkId<'_>) -> Error {
     let index = usize::try_from(id.index).unwrap_or(usize::MAX);
     let error = match KeyPath::decode(id.path) {
         Ok(path) => error.at_path(&path).at_chunk(index),

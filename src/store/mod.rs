@@ -190,6 +190,23 @@ impl CheckpointStore {
         self.with_tx(|tx| StepInfo::from_record(step, &step_record(tx, step)?))
     }
 
+    /// The highest step with a sound record. One whose number is damaged, and so higher than any
+    /// that comes, must not keep the next ones from being saved.
+    pub(crate) fn latest_readable(&self) -> Result<Option<StepInfo>> {
+        self.with_tx(|tx| {
+            for step in tx.steps()?.into_iter().rev() {
+                match step_record(tx, step).and_then(|record| StepInfo::from_record(step, &record))
+                {
+                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                        tracing::warn!(step, %error, "the record of a step is damaged");
+                    }
+                    info => return info.map(Some),
+                }
+            }
+            Ok(None)
+        })
+    }
+
     /// What is known of the steps with sound records, ascending.
     pub(crate) fn readable_steps(&self) -> Result<Vec<StepInfo>> {
         self.with_tx(readable_infos)
@@ -209,8 +226,9 @@ impl CheckpointStore {
     ///
     /// # Errors
     /// `AlreadyExists` if the step is saved and `options` do not say to replace it;
-    /// `InvalidInput` if the state can't be stored, before anything is written; `ReadOnly`;
-    /// `OutOfSpace` or `Io`: the step was not saved, all others are as they were.
+    /// `InvalidInput` if the state can't be stored; `ReadOnly`; `OutOfSpace`, `Io` or `Damaged`: all
+    /// other steps are as they were, and nothing of this one can be seen. (If the disk fails in
+    /// the very last sync, the step may be there all the same, whole.)
     pub fn save<C: Checkpoint + ?Sized>(
         &self,
         step: u64,
@@ -230,7 +248,7 @@ impl CheckpointStore {
         source: &dyn LeafSource,
         options: &SaveOptions,
     ) -> Result<SaveReport> {
-        self.save_and_retain(step, source, options, &|_| Vec::new())
+        self.save_and_retain(step, source, options, None)
     }
 
     /// Waits until no other thread writes. A policy or a source of leaves that is called by a save
@@ -244,9 +262,8 @@ impl CheckpointStore {
         Ok(self.writer.lock())
     }
 
-    fn with_tx<T>(&self, read: impl FnOnce(&ReadTx) -> Result<T>) -> Result<T> {
-        let tx = self.database.read()?;
-        read(&tx).map_err(|error| error.in_file(self.path()))
+    fn with_tx<T>(&self, read: impl Fn(&ReadTx) -> Result<T>) -> Result<T> {
+        self.database.read_with(read)
     }
 }
 

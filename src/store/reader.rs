@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::compare::differences;
-use super::fill::{self, Destination, chunk_error, open_pack, stored_bytes};
+use super::fill::{self, Destination, chunk_error, locate, open_pack, stored_bytes};
 use super::{StepInfo, step_record};
 use crate::codec::{self, ChunkId};
 use crate::db::ReadTx;
@@ -248,8 +248,9 @@ impl StepReader {
                 Some(_) => {}
             }
             let id = ChunkId { path: encoded, shard: 0, index, dtype: record.meta.dtype };
-            let pack = open_pack(&self.tx, chunk.pack)?;
-            codec::decode(id, &chunk.info, stored_bytes(&pack, chunk)?, &mut raw)
+            let pack = open_pack(&self.tx, chunk.pack).map_err(|error| locate(error, id))?;
+            let stored = stored_bytes(&pack, chunk).map_err(|error| locate(error, id))?;
+            codec::decode(id, &chunk.info, stored, &mut raw)
                 .map_err(|error| chunk_error(error, id))?;
             while let Some(run) = runs.peek_mut().filter(|run| run.start < end) {
                 let upto = run.end.min(end);

@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::packer::Leaves;
-use super::step_info::to_unix_ns;
 use super::{
     CheckpointStore, Existing, SaveOptions, StepInfo, Writer, readable_infos, step_record,
 };
 use crate::db::{ReadTx, WriteTx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::{LeafRecord, PackRange, StepRecord, encode_structure};
+use crate::record::{LeafRecord, PackRange, StepRecord, encode_structure, to_unix_ns};
 use crate::tree::LeafSource;
+
+/// Far more packs than a file can hold, and far from the largest number.
+const MAX_PACK_MARK: u64 = 1 << 62;
 
 /// From what is known of all steps, the new one included, ascending: which are to go.
 pub(super) type Retention<'r> = dyn Fn(&[StepInfo]) -> Vec<u64> + 'r;
@@ -35,7 +37,7 @@ impl CheckpointStore {
         step: u64,
         source: &dyn LeafSource,
         options: &SaveOptions,
-        retention: &Retention<'_>,
+        retention: Option<&Retention<'_>>,
     ) -> Result<SaveReport> {
         self.save_source_and_retain(step, source, options, retention)
             .map_err(|error| error.at_step(step).in_file(self.path()))
@@ -47,7 +49,7 @@ impl CheckpointStore {
         step: u64,
         source: &dyn LeafSource,
         options: &SaveOptions,
-        retention: &Retention<'_>,
+        retention: Option<&Retention<'_>>,
     ) -> Result<SaveReport> {
         let (began, started) = (Instant::now(), SystemTime::now());
         let writer = self.lock_writer()?;
@@ -58,12 +60,11 @@ impl CheckpointStore {
         let leaves = Leaves::new(source, &metas, self.options.compression)?;
         let structure_record = encode_structure(step, &structure)?;
 
-        let tx = self.database.write()?;
         if writer.get() == Writer::Unswept {
-            sweep(&tx, mark)?;
+            self.sweep(mark)?;
         }
-        let first_pack =
-            mark.checked_add(1).ok_or_else(|| Error::damaged("the pack mark is too high"))?;
+        let tx = self.database.write()?;
+        let first_pack = mark + 1;
         // Until the last commit succeeds, packs of this save may be left in the file.
         writer.set(Writer::Unswept);
         let packed = leaves.pack(step, tx, first_pack)?;
@@ -83,7 +84,10 @@ impl CheckpointStore {
             digest: packed.totals.digest(),
         };
         let info = StepInfo::from_record(step, &record)?;
-        let removed = self.victims(&info, retention)?;
+        let removed = match retention {
+            Some(retention) => self.victims(&info, retention)?,
+            None => Vec::new(),
+        };
         let tx = packed.tx;
         if options.existing == Existing::Replace {
             self.remove_if_saved(&tx, step)?;
@@ -101,6 +105,21 @@ impl CheckpointStore {
         Ok(SaveReport { info, removed, elapsed: began.elapsed() })
     }
 
+    /// Removes what a save that did not end left above the mark, and makes its room free.
+    fn sweep(&self, mark: u64) -> Result<()> {
+        let tx = self.database.write()?;
+        let swept = tx.sweep_packs_above(mark)?;
+        // In commits of its own, since what comes now may need the room: pages that one commit
+        // frees can be used again after the next one, and so can those that were freed before a
+        // save that failed.
+        tx.commit()?;
+        self.database.write()?.commit()?;
+        if swept > 0 {
+            tracing::info!(packs = swept, "removed the packs of a save that did not end");
+        }
+        Ok(())
+    }
+
     /// Checks that `step` may be saved; returns the pack mark, and whether the step is there and
     /// pinned.
     fn check_free(&self, step: u64, options: &SaveOptions) -> Result<(u64, bool)> {
@@ -111,7 +130,11 @@ impl CheckpointStore {
                 .advise("replace it (`SaveOptions::replace`), or delete it first"));
         }
         let record = saved.and_then(|record| StepRecord::decode(step, &record).ok());
-        Ok((tx.pack_mark()?, record.is_some_and(|record| record.pinned)))
+        let mark = tx.pack_mark()?;
+        if mark > MAX_PACK_MARK {
+            return Err(Error::damaged(format!("the pack mark is {mark}, which no store reaches")));
+        }
+        Ok((mark, record.is_some_and(|record| record.pinned)))
     }
 
     /// The steps that `retention` removes once `new` is there. A save never removes what it saves,
@@ -187,7 +210,8 @@ impl CheckpointStore {
         tx.commit()
     }
 
-    /// Pins `step`: no keep policy removes it, and it can't be deleted.
+    /// Pins `step`: no keep policy removes it, and it can't be deleted. It can be replaced, and
+    /// stays pinned then.
     ///
     /// # Errors
     /// `NotFound` if it is not saved; `ReadOnly`, `Damaged`, `OutOfSpace` or `Io`.
@@ -227,13 +251,4 @@ fn packs_of(read: &ReadTx, step: u64) -> Result<Vec<PackRange>> {
         }
         Err(error) => Err(error),
     }
-}
-
-/// Removes what a save that did not end left above the mark.
-fn sweep(tx: &WriteTx<'_>, mark: u64) -> Result<()> {
-    let swept = tx.sweep_packs_above(mark)?;
-    if swept > 0 {
-        tracing::info!(packs = swept, "removed the packs of a save that did not end");
-    }
-    Ok(())
 }

@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use super::step_info::from_unix_ns;
-use super::{CheckpointStore, step_infos};
+use super::{CheckpointStore, StepInfo, step_infos};
 use crate::error::{Error, Result};
+use crate::record::from_unix_ns;
 
 /// What a store holds and what it takes on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +41,16 @@ impl CheckpointStore {
                 store_id: tx.store_id()?,
                 created_at: from_unix_ns(tx.created_unix_ns()?),
                 steps: u64::try_from(infos.len()).unwrap_or(u64::MAX),
-                logical_bytes: infos.iter().map(|info| info.logical_bytes).sum(),
-                stored_bytes: infos.iter().map(|info| info.stored_bytes).sum(),
+                logical_bytes: sum(&infos, |info| info.logical_bytes),
+                stored_bytes: sum(&infos, |info| info.stored_bytes),
                 packs: tx.pack_count()?,
                 file_bytes,
             })
         })
     }
+}
+
+/// Numbers from a file may be anything.
+fn sum(infos: &[StepInfo], bytes: impl Fn(&StepInfo) -> u64) -> u64 {
+    infos.iter().map(bytes).fold(0, u64::saturating_add)
 }

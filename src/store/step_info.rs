@@ -1,10 +1,10 @@
 //! What is known of a saved step without reading its leaves.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::error::{Error, Result};
-use crate::record::StepRecord;
+use crate::record::{StepRecord, from_unix_ns};
 
 /// What is known of a saved step without reading its leaves.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,15 +55,4 @@ impl StepInfo {
         // The bytes are in reading order.
         format!("{:032x}", u128::from_be_bytes(self.digest))
     }
-}
-
-/// Nanoseconds since 1970-01-01 UTC; times before are refused by no clock that we know of and
-/// become 0, times after 2554 the last nanosecond.
-pub(crate) fn to_unix_ns(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-pub(crate) fn from_unix_ns(unix_ns: u64) -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_nanos(unix_ns)
 }
