@@ -254,7 +254,7 @@ pub(crate) use with_element;
 /// and is not touched before it is filled.
 ///
 /// # Errors
-/// `Io` if there is no such memory, so that a length read from a file can't abort the process.
+/// `OutOfMemory` if there is no such memory, so that a length read from a file can't abort the process.
 pub(crate) fn zeroed<T: Element>(length: usize) -> Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_vec(length).map_err(|()| no_memory::<T>(length))
 }
@@ -272,8 +272,8 @@ pub(crate) fn resize<T: Clone + Default>(memory: &mut Vec<T>, length: usize) -> 
 
 fn no_memory<T>(length: usize) -> Error {
     let size_bytes = length.saturating_mul(size_of::<T>());
-    Error::new(ErrorKind::Io, format!("there is no memory for {size_bytes} bytes"))
-        .advise("restore fewer leaves at a time, or on a machine with more memory")
+    Error::new(ErrorKind::OutOfMemory, format!("there is no memory for {size_bytes} bytes"))
+        .advise("save or restore fewer leaves at a time, or use a machine with more memory")
 }
 
 #[cfg(test)]

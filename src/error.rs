@@ -28,7 +28,7 @@ pub enum ErrorKind {
     ReadOnly,
     /// Stored data is not what was written. Other steps and leaves may be whole.
     Damaged,
-    /// An argument can't be saved or doesn't make sense; nothing was written.
+    /// An argument can't be saved or doesn't make sense; nothing was changed that can be seen.
     InvalidInput,
     /// The saved step and the target of a restore differ.
     Mismatch,
@@ -36,6 +36,8 @@ pub enum ErrorKind {
     OutOfSpace,
     /// The operating system reported another failure.
     Io,
+    /// There is no memory for what was asked.
+    OutOfMemory,
     /// This build or this file system can't do what was asked.
     Unsupported,
 }
@@ -43,7 +45,8 @@ pub enum ErrorKind {
 /// An error of milepost.
 ///
 /// [`kind`](Error::kind) says what to do in code; the accessors say where it happened; the
-/// message says it all to a person, in one line.
+/// message says it all to a person, in one line, with further lines for the differences of a
+/// mismatch.
 pub struct Error(Box<Inner>);
 
 struct Inner {

@@ -40,7 +40,7 @@ pub const MAX_PACK_BYTES: usize = (512 << 10) - PACK_OVERHEAD_BYTES;
 pub const PACK_OVERHEAD_BYTES: usize = 16;
 
 /// The smallest pack that one leaf fills alone. What remains of a leaf below this size shares a
-/// pack with other leaves, so reading one leaf reads at most this much that belongs to others.
+/// pack with other leaves.
 pub const MIN_OWN_PACK_BYTES: usize = (128 << 10) - PACK_OVERHEAD_BYTES;
 
 /// Chunks begin at a multiple of this in their pack, so that every element type is aligned.

@@ -6,8 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Runs one operation of redb. Its errors become ours; a panic in it, which only a damaged file
-/// can cause, becomes a `Damaged` error.
+/// Runs one operation of redb. Its errors become ours; a panic in it, which a damaged file can
+/// cause, becomes a `Damaged` error.
 pub(super) fn contain<T, E: Into<redb::Error>>(
     operation: impl FnOnce() -> Result<T, E>,
 ) -> Result<T> {

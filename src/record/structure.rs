@@ -1,5 +1,6 @@
 //! The structure record: the nodes of a tree in preorder, each with the key that leads to it and
-//! the number of its children. It is flat, so that reading it never recurses.
+//! the number of its children. It is flat, so that an archive of it is checked without recursion;
+//! making the tree recurses no deeper than [`MAX_TREE_DEPTH`].
 
 use std::collections::BTreeSet;
 

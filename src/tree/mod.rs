@@ -1,8 +1,8 @@
 //! The nested state: maps, lists, tuples, structs, None and leaves.
 //!
 //! One [`Tree`] type serves the values to save (`Tree<Leaf>`), the places to restore into
-//! (`Tree<LeafMut>`) and the description of either (`Tree<LeafMeta>`). Every walk refuses a tree
-//! that is deeper than the limit before it recurses further.
+//! (`Tree<LeafMut>`) and the description of either (`Tree<LeafMeta>`). What a save and a
+//! restore walk over is refused where it is deeper than the limit, before they recurse further.
 
 mod checkpoint;
 mod data;
