@@ -9,6 +9,7 @@ mod reader;
 mod save;
 mod stats;
 mod step_info;
+mod totals;
 mod verify;
 
 use std::cell::Cell;
