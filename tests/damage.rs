@@ -202,7 +202,8 @@ fn a_pack_that_is_not_counted_does_not_stop_the_saving() {
     });
     let manager = open();
     let report = manager.store().verify().unwrap();
-    assert!(report.faults[0].to_string().contains("pack 1 is used but not counted"));
+    let text = report.faults[0].to_string();
+    assert!(text.contains("pack 1: used by 1 step, and not recorded"), "{text}");
     for step in 2..6 {
         assert!(manager.save(step, &1u8).unwrap().is_saved());
     }

@@ -1,12 +1,14 @@
 //! Reading one commit: what is read through one [`ReadTx`] belongs together, whatever a writer
 //! does meanwhile.
 
+use std::ops::RangeBounds;
+
 use redb::{
     OwnedAccessGuard, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata,
     StorageError,
 };
 
-use super::fault::{contain, contain_drop};
+use super::fault::{self, contain, contain_drop};
 use super::tables::{
     CREATED_KEY, FORMAT_KEY, LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, STEPS, STORE_ID_KEY,
     STRUCTURES,
@@ -41,13 +43,10 @@ impl ReadTx {
             // A newer format may have other tables: it says so in the one that never changes.
             let meta = tx.open_table(META)?;
             if let Some(version) = meta.get_owned(FORMAT_KEY)?
-                && version
-                    .value()
-                    .try_into()
-                    .is_ok_and(|bytes| u32::from_le_bytes(bytes) > FORMAT_VERSION)
+                && let Ok(version) = version.value().try_into().map(u32::from_le_bytes)
+                && !(1..=FORMAT_VERSION).contains(&version)
             {
-                let version = version.value().try_into().map_or(0, u32::from_le_bytes);
-                return Ok(Err(newer_format(version)));
+                return Ok(Err(no_format_of_ours(version)));
             }
             Ok::<_, redb::Error>(Ok(Tables {
                 meta,
@@ -101,7 +100,7 @@ impl ReadTx {
 
     /// The steps, ascending.
     pub(crate) fn steps(&self) -> Result<Vec<u64>> {
-        keys(&self.tables()?.steps)
+        keys(&self.tables()?.steps, ..)
     }
 
     /// The highest step.
@@ -156,9 +155,9 @@ impl ReadTx {
         })
     }
 
-    /// The steps that have structure records, ascending.
+    /// The steps that have a structure record, ascending.
     pub(crate) fn structure_steps(&self) -> Result<Vec<u64>> {
-        keys(&self.tables()?.structures)
+        keys(&self.tables()?.structures, ..)
     }
 
     /// The steps that have leaf records, ascending.
@@ -166,14 +165,19 @@ impl ReadTx {
         let table = &self.tables()?.leaves;
         contain(|| {
             let (mut steps, mut next) = (Vec::new(), Some(0));
+            // One look at each step, however many leaves it has.
             while let Some(from) = next
                 && let Some(entry) = table.range_owned((from, &[][..])..)?.next()
             {
-                let step = entry?.0.value().0;
+                let (step, _) = entry?.0.value();
+                if step < from {
+                    // Only on a damaged page; going on from there might not end.
+                    return Err(StorageError::Corrupted("leaf records do not ascend".to_owned()));
+                }
                 steps.push(step);
                 next = step.checked_add(1);
             }
-            Ok::<_, StorageError>(steps)
+            Ok(steps)
         })
     }
 
@@ -208,6 +212,11 @@ impl ReadTx {
         Ok((all.saturating_sub(above), above))
     }
 
+    /// The packs up to `mark`, ascending. This reads all of them: redb keeps keys beside values.
+    pub(crate) fn packs_up_to(&self, mark: u64) -> Result<Vec<u64>> {
+        keys(&self.tables()?.packs, ..=mark)
+    }
+
     /// The packs with the number of steps that use them, ascending.
     pub(crate) fn pack_refs(&self) -> Result<Vec<(u64, u64)>> {
         let table = &self.tables()?.pack_refs;
@@ -215,6 +224,11 @@ impl ReadTx {
             let row = |(pack, count): (Guard<u64>, Guard<u64>)| (pack.value(), count.value());
             table.range_owned::<u64>(..)?.map(|entry| entry.map(row)).collect()
         })
+    }
+
+    /// Whether `error` only says that an earlier one, which was returned then, closed the store.
+    pub(crate) fn is_follow_up(error: &Error) -> bool {
+        fault::is_closed(error)
     }
 }
 
@@ -232,10 +246,11 @@ fn get(table: &ByNumber, key: u64) -> Result<Option<Vec<u8>>> {
     contain(|| Ok::<_, StorageError>(table.get_owned(key)?.map(|guard| guard.value().to_vec())))
 }
 
-fn keys(table: &ByNumber) -> Result<Vec<u64>> {
+/// The keys in `range`, ascending.
+fn keys(table: &ByNumber, range: impl RangeBounds<u64>) -> Result<Vec<u64>> {
     contain(|| {
         let key = |(key, _): (Guard<u64>, Guard<Bytes>)| key.value();
-        table.range_owned::<u64>(..)?.map(|entry| entry.map(key)).collect()
+        table.range_owned(range)?.map(|entry| entry.map(key)).collect()
     })
 }
 
@@ -243,7 +258,10 @@ fn last_key(table: &ByNumber) -> Result<Option<u64>> {
     contain(|| Ok::<_, StorageError>(table.last()?.map(|(key, _)| key.value())))
 }
 
-fn newer_format(version: u32) -> Error {
+fn no_format_of_ours(version: u32) -> Error {
+    if version == 0 {
+        return Error::damaged("the store has format 0, which no milepost writes");
+    }
     Error::new(
         ErrorKind::UnsupportedVersion,
         format!("the store has format {version}, this milepost reads up to {FORMAT_VERSION}"),

@@ -18,9 +18,18 @@ pub(crate) struct PackRange {
 }
 
 impl PackRange {
+    /// The last pack; `None` if there is none, or no such number.
+    pub(crate) fn last(self) -> Option<u64> {
+        self.first.checked_add(self.count.checked_sub(1)?)
+    }
+
     /// The numbers of the packs.
     pub(crate) fn numbers(self) -> impl Iterator<Item = u64> {
         self.first..self.first.saturating_add(self.count)
+    }
+
+    pub(crate) fn contains(self, pack: u64) -> bool {
+        pack.checked_sub(self.first).is_some_and(|place| place < self.count)
     }
 }
 
@@ -39,7 +48,7 @@ pub(crate) struct StepRecord {
     pub(crate) logical_bytes: u64,
     /// Stored bytes of all chunks.
     pub(crate) stored_bytes: u64,
-    /// The packs that hold the chunks, ascending.
+    /// The packs that hold the chunks: ascending, none empty, none twice.
     pub(crate) packs: Vec<PackRange>,
     /// Over all leaves: paths, kinds, element types, shapes and content hashes of the chunks.
     pub(crate) digest: [u8; 16],
@@ -104,20 +113,13 @@ impl StepRecord {
         }
         let metrics =
             archive.metrics.iter().map(|row| (row.name.to_string(), row.value.to_native()));
-        let pack = |range: &ArchivedPackRange| PackRange {
-            first: range.first.to_native(),
-            count: range.count.to_native(),
-        };
-        let packs: Vec<PackRange> = archive.packs.iter().map(pack).collect();
+        let packs = pack_ranges(&archive.packs)?;
         let chunk_count = archive.chunk_count.to_native();
         let pack_count = packs.iter().fold(0, |sum: u64, range| sum.saturating_add(range.count));
         if pack_count > chunk_count {
             return Err(
                 Kind::Step.content(format!("it uses {pack_count} packs for {chunk_count} chunks"))
             );
-        }
-        if !are_ascending(&packs) {
-            return Err(Kind::Step.content("its packs are not ascending"));
         }
         Ok(Self {
             started_unix_ns: archive.started_unix_ns.to_native(),
@@ -135,14 +137,27 @@ impl StepRecord {
     }
 }
 
-/// Whether the ranges are proper ones, each above the one before.
-fn are_ascending(packs: &[PackRange]) -> bool {
-    let mut free = Some(0u64);
-    packs.iter().all(|range| {
-        let fits = range.count > 0 && free.is_some_and(|free| range.first >= free);
-        free = range.first.checked_add(range.count);
-        fits && free.is_some()
-    })
+/// The packs of a step. Whatever the numbers claim, no more is done than there are ranges.
+fn pack_ranges(archive: &[ArchivedPackRange]) -> Result<Vec<PackRange>, RecordError> {
+    let fault = |message: String| Err(Kind::Step.content(message));
+    let mut ranges = Vec::with_capacity(archive.len());
+    let mut highest = 0;
+    for range in archive {
+        let range = PackRange { first: range.first.to_native(), count: range.count.to_native() };
+        let PackRange { first, count } = range;
+        if first == 0 {
+            return fault("it uses pack 0, and packs are numbered from 1".to_owned());
+        }
+        if first <= highest {
+            return fault(format!("it lists pack {first} after pack {highest}"));
+        }
+        let Some(last) = range.last() else {
+            return fault(format!("it lists {count} packs from pack {first} on"));
+        };
+        highest = last;
+        ranges.push(range);
+    }
+    Ok(ranges)
 }
 
 #[cfg(test)]
@@ -180,5 +195,36 @@ mod tests {
         let last = bytes.len() - 1;
         bytes[last] ^= 0x80;
         assert!(StepRecord::decode(12, &bytes).is_err());
+    }
+
+    #[test]
+    fn pack_ranges_ascend_and_hold_packs_that_can_be() {
+        let decode = |packs: &[(u64, u64)]| {
+            let range = |&(first, count): &(u64, u64)| PackRange { first, count };
+            let packs = packs.iter().map(range).collect();
+            let record = StepRecord { packs, chunk_count: u64::MAX, ..record() };
+            StepRecord::decode(12, &record.encode(12).unwrap()).map_err(|error| error.to_string())
+        };
+        assert!(decode(&[(1, 2), (3, 1), (9, 1 << 60)]).is_ok());
+        assert!(decode(&[(u64::MAX, 1)]).is_ok());
+        for (packs, says) in [
+            (&[(0, 2)][..], "pack 0, and packs are numbered from 1"),
+            (&[(4, 0)], "0 packs from pack 4 on"),
+            (&[(4, 2), (2, 1)], "pack 2 after pack 5"),
+            (&[(4, 2), (5, 1)], "pack 5 after pack 5"),
+            (&[(2, u64::MAX)], "18446744073709551615 packs from pack 2 on"),
+            (&[(1, u64::MAX), (5, 1)], "pack 5 after pack 18446744073709551615"),
+        ] {
+            let error = decode(packs).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_range_knows_its_packs_up_to_the_highest_number() {
+        let range = PackRange { first: u64::MAX, count: 1 };
+        assert!(range.contains(u64::MAX) && !range.contains(u64::MAX - 1) && !range.contains(0));
+        assert_eq!((range.last(), PackRange { count: 2, ..range }.last()), (Some(u64::MAX), None));
+        assert_eq!(PackRange { first: 3, count: 0 }.last(), None);
     }
 }

@@ -278,6 +278,7 @@ fn step_record(tx: &ReadTx, step: u64) -> Result<StepRecord> {
     let Some(record) = tx.step(step)? else {
         let steps = tx.steps()?;
         let advice = match (steps.first(), steps.last()) {
+            (Some(first), Some(last)) if first == last => format!("one step is saved: {first}"),
             (Some(first), Some(last)) => {
                 format!("{} steps are saved, from {first} to {last}", steps.len())
             }

@@ -6,19 +6,23 @@ use std::time::SystemTime;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanBytes;
 use milepost::{
-    Error, KeyPath, LeafMeta, LeafSource, Result, StepInfo, StepReader, Tree, VerifyReport,
+    Error, ErrorKind, KeyPath, LeafMeta, LeafSource, Result, StepInfo, StepReader, Tree,
+    VerifyReport,
 };
 use serde_json::{Value, json};
 
-/// The steps of a store, and those whose records are damaged.
-pub(crate) fn steps(infos: &[StepInfo], damaged: &[Error], as_json: bool) -> String {
+use crate::failure::fault_json;
+use crate::text::{self, count, visible};
+
+/// The steps of a store, and the faults of those whose records can't be read.
+pub(crate) fn steps(infos: &[StepInfo], unreadable: &[Error], as_json: bool) -> String {
     if as_json {
-        return print(&json!({
+        return text::json(&json!({
             "steps": infos.iter().map(step_json).collect::<Vec<_>>(),
-            "faults": damaged.iter().map(fault_json).collect::<Vec<_>>(),
+            "faults": unreadable.iter().map(fault_json).collect::<Vec<_>>(),
         }));
     }
-    if infos.is_empty() && damaged.is_empty() {
+    if infos.is_empty() && unreadable.is_empty() {
         return "no step is saved\n".to_owned();
     }
     let mut table = table(["step", "saved at", "leaves", "size", "stored", "pinned", "metrics"]);
@@ -35,7 +39,7 @@ pub(crate) fn steps(infos: &[StepInfo], damaged: &[Error], as_json: bool) -> Str
     }
     align_right(&mut table, [0, 2, 3, 4]);
     let list = if infos.is_empty() { String::new() } else { lines(&table) };
-    list + &faults(damaged)
+    list + &faults(unreadable)
 }
 
 /// The structure of a step, a line for each node.
@@ -45,57 +49,60 @@ pub(crate) fn structure(reader: &StepReader, as_json: bool) -> Result<String> {
     collect(&mut KeyPath::root(), &structure, &mut nodes);
     if as_json {
         let rows: Vec<Value> = nodes.iter().map(node_json).collect::<Result<_>>()?;
-        return Ok(print(&json!({ "step": step_json(reader.info()), "nodes": rows })));
+        return Ok(text::json(&json!({ "step": step_json(reader.info()), "nodes": rows })));
     }
     let mut table = table(["path", "what", "size"]);
     for (path, node) in &nodes {
         let (what, size) = match node {
             Tree::Leaf(meta) => (meta.to_string(), HumanBytes(bytes(meta)?).to_string()),
-            Tree::Struct { name, .. } => (format!("struct {}", name.escape_debug()), String::new()),
+            Tree::Struct { name, .. } => (format!("struct {}", visible(name)), String::new()),
             node => (node.kind().to_owned(), String::new()),
         };
-        table.add_row([path.to_string(), what, size]);
+        table.add_row([visible(&path.to_string()), what, size]);
     }
     align_right(&mut table, [2]);
-    Ok(lines(&table))
+    let info = reader.info();
+    Ok(format!("step {}, saved at {}\n{}", info.step, time(info.committed_at), lines(&table)))
 }
 
 /// What a verification found.
 pub(crate) fn report(report: &VerifyReport, as_json: bool) -> String {
     if as_json {
-        return print(&json!({
+        return text::json(&json!({
             "steps": report.steps,
             "leaves": report.leaves,
             "chunks": report.chunks,
             "stored_bytes": report.stored_bytes,
             "unfinished_packs": report.unfinished_packs,
+            "complete": report.is_complete(),
             "faults": report.faults.iter().map(fault_json).collect::<Vec<_>>(),
         }));
     }
-    let listed = faults(&report.faults);
-    let outcome = match report.faults.len() {
+    let found = u64::try_from(report.faults.len()).unwrap_or(u64::MAX);
+    let mut outcome = match found {
         0 => "all as it was written".to_owned(),
-        faults => format!("{faults} faults"),
+        found => count(found, "fault", "faults"),
     };
-    let (steps, leaves, chunks) = (report.steps, report.leaves, report.chunks);
-    let read = HumanBytes(report.stored_bytes);
-    let summary =
-        format!("{steps} steps, {leaves} leaves, {chunks} chunks, {read} read: {outcome}\n");
-    listed + &summary
+    if !report.is_complete() {
+        outcome += "; the file could not be read any further";
+    }
+    let (steps, leaves) =
+        (count(report.steps, "step", "steps"), count(report.leaves, "leaf", "leaves"));
+    let (chunks, read) = (count(report.chunks, "chunk", "chunks"), HumanBytes(report.stored_bytes));
+    faults(&report.faults) + &format!("{steps}, {leaves}, {chunks}, {read} read: {outcome}\n")
 }
 
+/// A line for each fault.
 fn faults(faults: &[Error]) -> String {
-    let lines: Vec<_> = faults.iter().map(|fault| format!("damaged: {fault}\n")).collect();
-    lines.concat()
-}
-
-fn fault_json(fault: &Error) -> Value {
-    json!({
-        "step": fault.step(),
-        "path": fault.path().map(ToString::to_string),
-        "chunk": fault.chunk(),
-        "message": fault.to_string(),
-    })
+    let line = |fault: &Error| {
+        let what = match fault.kind() {
+            ErrorKind::Damaged => "damaged",
+            ErrorKind::UnsupportedVersion => "unsupported",
+            _ => "failed",
+        };
+        format!("{what}: {}\n", visible(&fault.to_string()))
+    };
+    faults.iter().map(line).collect()
 }
 
 fn collect<'t>(
@@ -152,8 +159,9 @@ fn bytes(meta: &LeafMeta) -> Result<u64> {
 }
 
 fn metrics(metrics: &BTreeMap<String, f64>) -> String {
-    let pairs: Vec<_> =
-        metrics.iter().map(|(name, value)| format!("{} {value}", name.escape_debug())).collect();
+    let pair =
+        |(name, value): (&String, &f64)| format!("{} {}", visible(name), text::metric(*value));
+    let pairs: Vec<_> = metrics.iter().map(pair).collect();
     pairs.join(", ")
 }
 
@@ -180,8 +188,4 @@ fn align_right<const N: usize>(table: &mut Table, columns: [usize; N]) {
 fn lines(table: &Table) -> String {
     let lines: Vec<_> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n") + "\n"
-}
-
-fn print(value: &Value) -> String {
-    format!("{value:#}\n")
 }

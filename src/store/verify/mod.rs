@@ -1,5 +1,12 @@
 //! Reading everything, to say what is not as it was written.
+//!
+//! * One damaged thing is one fault, as far as that can be told: what is made of other things is
+//!   compared only where those could be read.
+//! * No loop is longer than there are rows, whatever their contents claim.
+//! * What can't be read any more ends the check, and is reported once.
 
+mod chunks;
+mod packs;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,129 +21,156 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct VerifyReport {
     /// The number of steps looked at.
     pub steps: u64,
-    /// The number of leaves whose records were read.
+    /// The number of leaves whose records were looked at.
     pub leaves: u64,
-    /// The number of chunks that were read and decoded.
+    /// The number of chunks that were looked at.
     pub chunks: u64,
     /// The size of those chunks as they are stored, in bytes.
     pub stored_bytes: u64,
-    /// Packs of a save that was cut short. They are no fault: the next save removes them.
+    /// Packs of a save that was cut short, or that is at work. They are no fault: the next save
+    /// removes what is left of one that was cut short.
     pub unfinished_packs: u64,
     /// The faults, each with the step, leaf and chunk that it is in.
+    ///
+    /// Most are [`ErrorKind::Damaged`]. [`ErrorKind::UnsupportedVersion`] is a record that a newer
+    /// milepost wrote. Any other kind says why the file could not be read any further.
     pub faults: Vec<Error>,
+    cut_short: Option<Stop>,
+}
+
+impl VerifyReport {
+    /// Whether the check came to its end. If not, the file could not be read any further after the
+    /// last fault, and what follows there was not looked at.
+    pub fn is_complete(&self) -> bool {
+        self.cut_short.is_none()
+    }
 }
 
 impl CheckpointStore {
-    /// Reads and checks every record and every chunk of every step, compares them with each
-    /// other, counts the references to packs again, and looks for rows that belong to nothing.
-    /// Works beside a running trainer: what is checked is one commit.
+    /// Reads and checks every record and every chunk of every step, makes sums, digests and
+    /// references to packs again, and looks for what belongs to no step. Works beside a running
+    /// trainer: what is checked is one commit.
     ///
     /// # Errors
     /// Only if the check can't be done at all: `Io`, or `Damaged` if not even the list of steps
-    /// can be read. What it finds is in the report.
+    /// can be read. What it finds is in the report, also an error that ends the check.
     pub fn verify(&self) -> Result<VerifyReport> {
-        let check = || {
-            let tx = self.database.read()?;
-            let mut check = Check::new(&tx);
-            match check.all() {
-                Err(error) if check.report.faults.is_empty() => return Err(error),
-                Err(error) => check.report.faults.push(
-                    Error::damaged("the check ended here: nothing more could be read")
-                        .with_source(error),
-                ),
-                Ok(()) => {}
-            }
-            Ok(check.report)
-        };
-        let mut report = check().map_err(|error| error.in_file(self.path()))?;
+        let tx = self.database.read()?;
+        let steps = tx.steps().map_err(|error| error.in_file(self.path()))?;
+        let mut check = Check::new(&tx);
+        check.report.cut_short = check.all(&steps).err();
+        let mut report = check.report;
         report.faults = report.faults.into_iter().map(|fault| fault.in_file(self.path())).collect();
         Ok(report)
     }
 }
 
+/// The check can't go on: nothing more can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stop;
+
+/// What a part of the check came to, unless it stopped.
+type Go<T = ()> = std::result::Result<T, Stop>;
+
 struct Check<'t> {
     tx: &'t ReadTx,
     report: VerifyReport,
+    /// Whether the database has refused something already.
+    read_failed: bool,
+    /// The pack high-water mark, if it can be read.
+    mark: Option<u64>,
+    /// Pack → steps that use it, as stored, if that can be read.
+    stored_refs: Option<BTreeMap<u64, u64>>,
     /// Pack → steps that use it, counted again.
-    refs: BTreeMap<u64, u64>,
-    /// The packs of some step are not known, so that references can't be counted.
-    uncountable: bool,
+    counted_refs: BTreeMap<u64, u64>,
+    /// Steps of which it is not known which packs they use.
+    uncounted_steps: u64,
+    /// Packs that chunks say they are in, and which are not there.
+    missing_packs: BTreeSet<u64>,
+    /// Whether a step was found to use a pack above the mark.
+    mark_passed: bool,
 }
 
 impl<'t> Check<'t> {
     fn new(tx: &'t ReadTx) -> Self {
-        Self { tx, report: VerifyReport::default(), refs: BTreeMap::new(), uncountable: false }
-    }
-
-    fn all(&mut self) -> Result<()> {
-        let steps = self.tx.step_records()?;
-        for (step, record) in &steps {
-            self.step(*step, record)?;
+        Self {
+            tx,
+            report: VerifyReport::default(),
+            read_failed: false,
+            mark: None,
+            stored_refs: None,
+            counted_refs: BTreeMap::new(),
+            uncounted_steps: 0,
+            missing_packs: BTreeSet::new(),
+            mark_passed: false,
         }
-        let steps: BTreeSet<u64> = steps.into_iter().map(|(step, _)| step).collect();
-        self.orphans(&steps)?;
-        self.references()
     }
 
-    /// Takes down a fault, and says whether the check can go on after it: after an error of the
-    /// file system it can't.
-    fn note(&mut self, error: Error) -> Result<()> {
-        match error.kind() {
-            ErrorKind::Damaged | ErrorKind::UnsupportedVersion => {
-                self.report.faults.push(error);
-                Ok(())
+    fn all(&mut self, steps: &[u64]) -> Go {
+        self.read(self.tx.created_unix_ns())?;
+        self.mark = self.read(self.tx.pack_mark())?;
+        let refs = self.read(self.tx.pack_refs())?;
+        self.stored_refs = refs.map(BTreeMap::from_iter);
+        for step in steps {
+            self.step(*step)?;
+        }
+        self.orphans(steps)?;
+        self.references()?;
+        self.pack_rows()
+    }
+
+    /// What was read; a fault if it could not be.
+    fn read<T>(&mut self, result: Result<T>) -> Go<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            // What closed the store is in the report already.
+            Err(error) if self.read_failed && ReadTx::is_follow_up(&error) => Err(Stop),
+            Err(error) => {
+                self.read_failed = true;
+                self.fault(error).map(|()| None)
             }
-            _ => Err(error),
         }
     }
 
-    /// Looks for records of steps that are not there.
-    fn orphans(&mut self, steps: &BTreeSet<u64>) -> Result<()> {
-        let tables = [("structure", self.tx.structure_steps()), ("leaf", self.tx.leaf_steps())];
-        for (what, found) in tables {
-            let found = match found {
-                Ok(found) => found,
-                Err(error) => return self.note(error),
-            };
-            for step in found.into_iter().filter(|step| !steps.contains(step)) {
-                let message = format!("there are {what} records of a step that is not there");
-                self.report.faults.push(Error::damaged(message).at_step(step));
+    /// Adds a fault, and stops if it is none of the contents.
+    fn fault(&mut self, fault: Error) -> Go {
+        let kind = fault.kind();
+        self.report.faults.push(fault);
+        match kind {
+            ErrorKind::Damaged | ErrorKind::UnsupportedVersion => Ok(()),
+            _ => Err(Stop),
+        }
+    }
+
+    /// Finds records of steps that are not there.
+    fn orphans(&mut self, steps: &[u64]) -> Go {
+        let structures = self.read(self.tx.structure_steps())?.unwrap_or_default();
+        let leaves = self.read(self.tx.leaf_steps())?.unwrap_or_default();
+        for (found, what) in [(structures, "a structure record"), (leaves, "leaf records")] {
+            for step in found.into_iter().filter(|step| steps.binary_search(step).is_err()) {
+                let message = format!("this step has {what} and no step record");
+                self.fault(Error::damaged(message).at_step(step))?;
             }
         }
         Ok(())
     }
+}
 
-    /// Compares the stored reference counts with those counted here.
-    fn references(&mut self) -> Result<()> {
-        let counts = || {
-            let (mark, stored) = (self.tx.pack_mark()?, self.tx.pack_refs()?);
-            Ok((mark, stored, self.tx.pack_counts(mark)?))
-        };
-        let (mark, stored, (below, above)) = match counts() {
-            Ok(counts) => counts,
-            Err(error) => return self.note(error),
-        };
-        self.report.unfinished_packs = above;
-        if self.uncountable {
-            return Ok(());
-        }
-        let rows = u64::try_from(stored.len()).unwrap_or(u64::MAX);
-        let mut faults = Vec::new();
-        for (pack, stored) in stored {
-            let counted = self.refs.remove(&pack).unwrap_or(0);
-            if counted != stored {
-                faults.push(format!("pack {pack} says that {stored} steps use it, {counted} do"));
-            }
-            if pack > mark {
-                faults.push(format!("pack {pack} is in use, and above the pack mark {mark}"));
-            }
-        }
-        let uncounted = self.refs.keys();
-        faults.extend(uncounted.map(|pack| format!("pack {pack} is used but not counted")));
-        if rows != below {
-            faults.push(format!("there are {below} packs, {rows} are counted as used"));
-        }
-        self.report.faults.extend(faults.into_iter().map(Error::damaged));
-        Ok(())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After an error of the disk every read fails, which was once reported as a fault of each leaf.
+    #[test]
+    fn an_error_of_the_disk_ends_the_check_and_is_reported_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = CheckpointStore::create(folder.path().join("store")).unwrap();
+        let tx = store.database.read().unwrap();
+        let mut check = Check::new(&tx);
+        assert_eq!(check.fault(Error::damaged("a chunk")), Ok(()));
+        let broken = || Error::from_io(std::io::Error::other("broken"), "the disk");
+        assert_eq!(check.read::<()>(Err(broken())), Err(Stop));
+        let kinds: Vec<_> = check.report.faults.iter().map(Error::kind).collect();
+        assert_eq!(kinds, [ErrorKind::Damaged, ErrorKind::Io]);
     }
 }

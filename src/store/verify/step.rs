@@ -1,210 +1,228 @@
-//! The check of one step.
+//! One step: its record, its structure and its leaves, each against the others.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::Check;
-use crate::codec::{self, ChunkId};
-use crate::db::Pack;
+use super::chunks::ChunkReader;
+use super::{Check, Go};
 use crate::error::{Error, Result};
 use crate::path::KeyPath;
-use crate::record::{LeafRecord, PackRange, StepRecord, decode_structure};
-use crate::store::fill::{chunk_error, open_pack, stored_bytes};
+use crate::record::{LeafRecord, StepRecord, decode_structure};
+use crate::store::StepInfo;
 use crate::store::totals::Totals;
 
-/// What the leaf records of a step say.
-#[derive(Default)]
-struct Leaves {
-    /// By encoded path.
-    records: BTreeMap<Vec<u8>, LeafRecord>,
-    /// Pack → where chunks lie in it.
-    packs: BTreeMap<u64, Vec<Range<u32>>>,
-    /// Some record could not be read, so the rest says too little.
-    incomplete: bool,
+/// The leaves of a step, by encoded key path.
+pub(super) struct Leaves {
+    pub(super) list: Vec<(Vec<u8>, LeafRecord)>,
+    pub(super) known: Known,
 }
+
+/// How much is known of the leaves of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// All of them, in the order of the structure.
+    InOrder,
+    /// All that have rows, in the order of the rows: the structure can't be read.
+    AsRows,
+    /// Not all of them.
+    InPart,
+}
+
+/// Encoded key path → record, or `None` if that can't be read.
+type Rows = BTreeMap<Vec<u8>, Option<LeafRecord>>;
 
 impl Check<'_> {
-    /// Checks a step with this record.
-    pub(super) fn step(&mut self, step: u64, record: &[u8]) -> Result<()> {
+    pub(super) fn step(&mut self, step: u64) -> Go {
         self.report.steps += 1;
-        let record = match StepRecord::decode(step, record) {
-            Ok(record) => Some(record),
-            Err(error) => {
-                self.note(Error::from(error).at_step(step))?;
-                None
-            }
-        };
-        let leaves = self.leaves(step)?;
-        let totals = match self.structure(step, &leaves) {
-            Ok(totals) => Some(totals),
-            Err(error) => {
-                self.note(error.at_step(step))?;
-                None
-            }
-        };
-        for (pack, places) in &leaves.packs {
-            if let Some(message) = overlap(*pack, places.clone()) {
-                self.report.faults.push(Error::damaged(message).at_step(step));
-            }
+        let record = self.step_record(step)?;
+        let rows = self.leaf_rows(step)?;
+        let structure = self.structure(step)?;
+        let leaves = self.leaves(step, rows, structure)?;
+        self.overlaps(step, &leaves.list)?;
+        if let Some(record) = &record {
+            self.totals(step, record, &leaves)?;
         }
-        let packs = match (&record, leaves.incomplete) {
-            (_, false) => Some(leaves.packs.keys().copied().collect::<Vec<_>>()),
-            (Some(record), true) => numbers(&record.packs, self.tx.pack_count()?),
-            (None, true) => None,
-        };
-        match packs {
-            Some(packs) => {
-                for pack in packs {
-                    *self.refs.entry(pack).or_default() += 1;
-                }
-            }
-            None => self.uncountable = true,
-        }
-        if let (Some(record), Some(totals), false) = (record, totals, leaves.incomplete) {
-            let faults = differences(&record, &totals, &leaves.packs).into_iter();
-            self.report.faults.extend(faults.map(|message| Error::damaged(message).at_step(step)));
-        }
-        Ok(())
+        self.packs(step, record.as_ref(), &leaves)
     }
 
-    /// Checks all leaf records of a step and their chunks.
-    fn leaves(&mut self, step: u64) -> Result<Leaves> {
-        let mut leaves = Leaves::default();
-        let rows = match self.tx.leaves(step) {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.note(error.at_step(step))?;
-                return Ok(Leaves { incomplete: true, ..leaves });
-            }
+    fn step_record(&mut self, step: u64) -> Go<Option<StepRecord>> {
+        let row = self.tx.step(step).map_err(|error| error.at_step(step));
+        let Some(row) = self.read(row)? else { return Ok(None) };
+        let decode = || -> Result<StepRecord> {
+            let row = row.ok_or_else(|| Error::damaged("the step record is missing"))?;
+            let record = StepRecord::decode(step, &row)?;
+            StepInfo::from_record(step, &record)?;
+            Ok(record)
         };
-        for (encoded, record) in rows {
+        match decode() {
+            Ok(record) => Ok(Some(record)),
+            Err(fault) => self.fault(fault.at_step(step)).map(|()| None),
+        }
+    }
+
+    /// The leaf records of a step with their chunks checked; `None` if the rows can't be read.
+    fn leaf_rows(&mut self, step: u64) -> Go<Option<Rows>> {
+        let rows = self.tx.leaves(step).map_err(|error| error.at_step(step));
+        let Some(rows) = self.read(rows)? else { return Ok(None) };
+        let (mut decoded, mut reader) = (Rows::new(), ChunkReader::default());
+        for (encoded, row) in rows {
             self.report.leaves += 1;
-            let path = KeyPath::decode(&encoded);
-            let locate = |error: Error| match &path {
-                Ok(path) => error.at_step(step).at_path(path),
-                Err(_) => error.at_step(step),
-            };
-            match LeafRecord::decode(step, &encoded, &record) {
-                Ok(record) => {
-                    self.chunks(&encoded, &record, &locate)?;
-                    for chunk in &record.chunks {
-                        let end = chunk.offset.saturating_add(chunk.info.stored_len);
-                        leaves.packs.entry(chunk.pack).or_default().push(chunk.offset..end);
-                    }
-                    leaves.records.insert(encoded, record);
+            let path = match KeyPath::decode(&encoded) {
+                Ok(path) => path,
+                Err(fault) => {
+                    // The row is of no leaf that there can be, so no leaf is lacking for it.
+                    self.fault(fault.at_step(step))?;
+                    continue;
                 }
-                Err(error) => {
-                    leaves.incomplete = true;
-                    self.note(locate(error.into()))?;
+            };
+            let record = match LeafRecord::decode(step, &encoded, &row) {
+                Ok(record) => {
+                    self.chunks(&mut reader, step, &encoded, &record)?;
+                    Some(record)
+                }
+                Err(fault) => {
+                    self.fault(Error::from(fault).at_step(step).at_path(&path))?;
+                    None
+                }
+            };
+            decoded.insert(encoded, record);
+        }
+        Ok(Some(decoded))
+    }
+
+    /// The paths of the leaves in the order of the structure; `None` if that can't be read.
+    fn structure(&mut self, step: u64) -> Go<Option<Vec<KeyPath>>> {
+        let row = self.tx.structure(step).map_err(|error| error.at_step(step));
+        let Some(row) = self.read(row)? else { return Ok(None) };
+        let decode = || -> Result<Vec<KeyPath>> {
+            let row = row.ok_or_else(|| Error::damaged("the structure record is missing"))?;
+            let mut paths = Vec::new();
+            decode_structure(step, &row, &mut |path| {
+                paths.push(path.clone());
+                Ok(())
+            })?;
+            Ok(paths)
+        };
+        match decode() {
+            Ok(paths) => Ok(Some(paths)),
+            Err(fault) => self.fault(fault.at_step(step)).map(|()| None),
+        }
+    }
+
+    /// Compares structure and rows both ways. A row that the structure does not have is none of
+    /// the leaves.
+    fn leaves(
+        &mut self,
+        step: u64,
+        rows: Option<Rows>,
+        structure: Option<Vec<KeyPath>>,
+    ) -> Go<Leaves> {
+        let Some(mut rows) = rows else {
+            return Ok(Leaves { list: Vec::new(), known: Known::InPart });
+        };
+        let Some(structure) = structure else {
+            let readable = rows.values().all(Option::is_some);
+            let known = if readable { Known::AsRows } else { Known::InPart };
+            let list = rows.into_iter().filter_map(|(path, record)| Some((path, record?)));
+            return Ok(Leaves { list: list.collect(), known });
+        };
+        let (mut list, mut known) = (Vec::new(), Known::InOrder);
+        for path in structure {
+            let encoded = path.encode();
+            match rows.remove(&encoded) {
+                Some(Some(record)) => list.push((encoded, record)),
+                Some(None) => known = Known::InPart,
+                None => {
+                    known = Known::InPart;
+                    let fault = Error::damaged("the record of the leaf is missing");
+                    self.fault(fault.at_step(step).at_path(&path))?;
                 }
             }
         }
-        Ok(leaves)
+        for encoded in rows.into_keys() {
+            let fault = Error::damaged("the leaf has a record and is not in the structure");
+            let path = KeyPath::decode(&encoded).unwrap_or_default();
+            self.fault(fault.at_step(step).at_path(&path))?;
+        }
+        Ok(Leaves { list, known })
     }
 
-    /// Checks every chunk of a leaf, on to the next one after a fault.
-    fn chunks(
-        &mut self,
-        encoded: &[u8],
-        record: &LeafRecord,
-        locate: &dyn Fn(Error) -> Error,
-    ) -> Result<()> {
-        let mut open: Option<(u64, Pack)> = None;
-        let mut raw = Vec::new();
-        for (index, chunk) in (0u32..).zip(&record.chunks) {
-            let id = ChunkId { path: encoded, shard: 0, index, dtype: record.meta.dtype };
-            let mut check = || -> Result<()> {
-                let pack = match open.take() {
-                    Some((number, pack)) if number == chunk.pack => pack,
-                    _ => open_pack(self.tx, chunk.pack)?,
-                };
-                let stored = stored_bytes(&pack, chunk)?;
-                raw.resize(usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX), 0);
-                codec::decode(id, &chunk.info, stored, &mut raw)
-                    .map_err(|error| chunk_error(error, id))?;
-                if codec::content_hash(&raw) != chunk.info.hash {
-                    return Err(Error::damaged("the contents don't have the recorded hash"));
-                }
-                open = Some((chunk.pack, pack));
-                Ok(())
-            };
-            let result = check();
-            self.report.chunks += 1;
-            self.report.stored_bytes += u64::from(chunk.info.stored_len);
-            if let Err(error) = result {
-                let index = usize::try_from(index).unwrap_or(usize::MAX);
-                self.note(locate(error.at_chunk(index)))?;
+    /// Compares counts, sums and digest with those of the leaves.
+    fn totals(&mut self, step: u64, record: &StepRecord, leaves: &Leaves) -> Go {
+        if leaves.known == Known::InPart {
+            return Ok(());
+        }
+        let mut found = Totals::default();
+        for (path, leaf) in &leaves.list {
+            found.add(path, leaf);
+        }
+        for (what, says, found) in [
+            ("leaves", record.leaf_count, found.leaf_count),
+            ("chunks", record.chunk_count, found.chunk_count),
+            ("raw bytes", record.logical_bytes, found.logical_bytes),
+            ("stored bytes", record.stored_bytes, found.stored_bytes),
+        ] {
+            if says != found {
+                let message = format!("the step record says {says} {what}, there are {found}");
+                self.fault(Error::damaged(message).at_step(step))?;
             }
+        }
+        let (says, found) = (u128::from_be_bytes(record.digest), found.digest());
+        let found = u128::from_be_bytes(found);
+        if leaves.known == Known::InOrder && says != found {
+            let message =
+                format!("the step record has digest {says:032x}, its leaves have {found:032x}");
+            self.fault(Error::damaged(message).at_step(step))?;
         }
         Ok(())
     }
 
-    /// Checks that the structure names the leaves that have records, and no others; adds them up.
-    fn structure(&self, step: u64, leaves: &Leaves) -> Result<Totals> {
-        let record = self.tx.structure(step)?;
-        let record = record.ok_or_else(|| Error::damaged("the structure record is missing"))?;
-        let (mut named, mut totals) = (0, Totals::default());
-        decode_structure(step, &record, &mut |path| {
-            named += 1;
-            let encoded = path.encode();
-            match leaves.records.get(&encoded) {
-                Some(record) => totals.add(&encoded, record),
-                None if leaves.incomplete => {}
-                None => {
-                    let message = "the record of the leaf is missing";
-                    return Err(Error::damaged(message).at_path(path));
-                }
+    /// Compares the list of packs with those that the chunks are in, and counts the step for them.
+    fn packs(&mut self, step: u64, record: Option<&StepRecord>, leaves: &Leaves) -> Go {
+        let chunks = leaves.list.iter().flat_map(|(_, leaf)| &leaf.chunks);
+        let used: BTreeSet<u64> = chunks.map(|chunk| chunk.pack).collect();
+        let listed = record.map_or(&[][..], |record| &record.packs);
+        if record.is_some() {
+            let is_listed = |pack: u64| {
+                let after = listed.partition_point(|range| range.first <= pack);
+                let range = after.checked_sub(1).and_then(|at| listed.get(at));
+                range.is_some_and(|range| range.contains(pack))
+            };
+            if let Some(pack) = used.iter().find(|pack| !is_listed(**pack)) {
+                let message = format!("a chunk is in pack {pack}, which the step does not list");
+                self.fault(Error::damaged(message).at_step(step))?;
+            } else if leaves.known != Known::InPart
+                && let Some(pack) = listed.iter().find_map(|range| first_unused(*range, &used))
+            {
+                let message = format!("the step lists pack {pack}, and no chunk of it is there");
+                self.fault(Error::damaged(message).at_step(step))?;
             }
-            Ok(())
-        })?;
-        if !leaves.incomplete && named != leaves.records.len() {
-            return Err(Error::damaged(format!(
-                "the structure names {named} leaves, {} have records",
-                leaves.records.len()
-            )));
         }
-        Ok(totals)
-    }
-}
-
-/// What the step record says otherwise than its leaf records.
-fn differences(
-    record: &StepRecord,
-    totals: &Totals,
-    packs: &BTreeMap<u64, Vec<Range<u32>>>,
-) -> Vec<String> {
-    let mut faults = Vec::new();
-    for (what, recorded, found) in [
-        ("leaves", record.leaf_count, totals.leaf_count),
-        ("chunks", record.chunk_count, totals.chunk_count),
-        ("bytes of contents", record.logical_bytes, totals.logical_bytes),
-        ("stored bytes", record.stored_bytes, totals.stored_bytes),
-    ] {
-        if recorded != found {
-            faults.push(format!("the step record says {recorded} {what}, there are {found}"));
+        self.check_mark(
+            step,
+            listed.last().and_then(|range| range.last()).max(used.last().copied()),
+        )?;
+        match (leaves.known, record) {
+            (Known::InPart, Some(record)) => self.count_listed(step, &record.packs),
+            (known, _) => {
+                self.uncounted_steps += u64::from(known == Known::InPart);
+                for pack in used {
+                    *self.counted_refs.entry(pack).or_default() += 1;
+                }
+                Ok(())
+            }
         }
     }
-    if record.digest != totals.digest() {
-        faults.push("the leaf records don't have the digest of the step record".to_owned());
-    }
-    let limit = u64::try_from(packs.len()).unwrap_or(u64::MAX);
-    if numbers(&record.packs, limit).is_none_or(|named| !named.iter().eq(packs.keys())) {
-        faults.push("the step record names other packs than the leaf records".to_owned());
-    }
-    faults
 }
 
-/// The numbers of the packs, if they are at most `limit`.
-fn numbers(packs: &[PackRange], limit: u64) -> Option<Vec<u64>> {
-    let count = packs.iter().fold(0u64, |sum, range| sum.saturating_add(range.count));
-    let numbers = packs.iter().flat_map(|range| range.numbers());
-    (count <= limit).then(|| numbers.collect())
-}
-
-/// Which chunks of a pack lie over each other.
-fn overlap(pack: u64, mut places: Vec<Range<u32>>) -> Option<String> {
-    places.sort_unstable_by_key(|place| place.start);
-    let pairs = places.iter().zip(places.iter().skip(1));
-    let (first, second) = pairs.into_iter().find(|(first, second)| first.end > second.start)?;
-    Some(format!("in pack {pack} the chunks at {first:?} and {second:?} overlap"))
+/// The first pack of a range that is not used: found after as many looks as packs are used.
+fn first_unused(range: crate::record::PackRange, used: &BTreeSet<u64>) -> Option<u64> {
+    let last = range.last()?;
+    let mut next = range.first;
+    for pack in used.range(range.first..=last) {
+        if *pack != next {
+            return Some(next);
+        }
+        next = pack.checked_add(1)?;
+    }
+    (next <= last).then_some(next)
 }
