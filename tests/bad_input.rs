@@ -81,6 +81,17 @@ fn a_named_pipe_is_refused_and_not_opened() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("run.milepost");
+    std::os::unix::fs::symlink(folder.path().join("none"), &link).unwrap();
+    let error = CheckpointStore::open_or_create(&link, StoreOptions::new()).unwrap_err();
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+    assert!(!folder.path().join("none").exists());
+}
+
 #[test]
 fn creating_never_replaces_a_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -99,6 +110,7 @@ fn odd_but_proper_paths_work() {
     let folder = tempfile::tempdir_in(".").unwrap();
     let relative = Path::new(folder.path().file_name().unwrap());
     let mut names = vec![relative.join("a name with spaces"), relative.join("ключ.milepost")];
+    names.push(relative.join("n".repeat(255)));
     #[cfg(unix)]
     {
         use std::os::unix::ffi::OsStrExt;

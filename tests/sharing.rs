@@ -291,3 +291,44 @@ fn a_reader_whose_file_was_away_comes_back_as_a_reader() {
     writer.save(2, &state(2), &SaveOptions::new()).unwrap();
     assert_eq!(reader.latest_step().unwrap(), Some(2));
 }
+
+/// Reading followed the path to the copy, and gave what an older save had written.
+#[cfg(unix)]
+#[test]
+fn a_copy_that_is_put_in_the_place_of_the_file_is_not_taken_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    let options = SaveOptions::new();
+    let store = CheckpointStore::create(&path).unwrap();
+    store.save(1, &state(10), &options).unwrap();
+    drop(store);
+    fs::copy(&path, &copy).unwrap();
+    let store = CheckpointStore::open(&path).unwrap();
+    store.save(2, &state(2), &options).unwrap();
+    store.save(1, &state(11), &options.clone().replace()).unwrap();
+    fs::rename(&copy, &path).unwrap();
+    assert_eq!(store.read(1).unwrap().restore().unwrap(), state(11));
+    assert_eq!(store.all_steps().unwrap(), [1, 2]);
+    for _ in 0..2 {
+        let error = store.save(3, &state(3), &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().contains("another file is at the path"), "{error}");
+    }
+    assert_eq!(store.all_steps().unwrap(), [1, 2]);
+}
+
+/// The save said that the step was durable, and all was gone with the process.
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_gone_is_not_written_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, away) = (folder.path().join("store"), folder.path().join("away"));
+    let store = CheckpointStore::create(&path).unwrap();
+    store.save(1, &state(1), &SaveOptions::new()).unwrap();
+    fs::rename(&path, &away).unwrap();
+    let error = store.save(2, &state(2), &SaveOptions::new()).unwrap_err();
+    assert!(error.to_string().contains("deleted or moved away"), "{error}");
+    fs::rename(&away, &path).unwrap();
+    store.save(2, &state(2), &SaveOptions::new()).unwrap();
+    assert_eq!(store.all_steps().unwrap(), [1, 2]);
+}

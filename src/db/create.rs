@@ -4,7 +4,6 @@
 //! taken. So a crash leaves no half-made store where a trainer would look for one, and of two
 //! trainers that create the same store at once one gets `AlreadyExists`.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -22,18 +21,21 @@ use super::tables::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{FORMAT_VERSION, encode_mark, to_unix_ns};
 
+/// The file name of a draft begins so. A crash while a store is made may leave one behind.
+const DRAFT_PREFIX: &str = ".milepost-";
+
 pub(super) fn create(path: &Path) -> Result<()> {
-    let name = path.file_name().ok_or_else(|| Error::invalid("the path does not name a file"))?;
+    if path.file_name().is_none() {
+        return Err(Error::invalid("the path does not name a file"));
+    }
     if path.symlink_metadata().is_ok() {
         return Err(already_exists());
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    let mut prefix = OsString::from(".");
-    prefix.push(name);
     // A model may be worth more than the machine it is trained on: a temporary file is readable
     // by its owner alone, and stays so.
-    let draft = tempfile::Builder::new().prefix(&prefix).suffix(".new").tempfile_in(folder);
+    let draft = tempfile::Builder::new().prefix(DRAFT_PREFIX).suffix(".new").tempfile_in(folder);
     let draft = draft.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, "there is no such folder")
             .advise("create the folder first")

@@ -1,10 +1,12 @@
 //! redb's database objects: opening them, and what they can be asked for.
 
-use std::fs::OpenOptions;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use redb::ReadableDatabase;
+use redb::backends::FileBackend;
 
 use super::early_sync::EarlySync;
 use super::fault::{self, contain};
@@ -23,6 +25,8 @@ const READER_CACHE_BYTES: usize = 1 << 20;
 pub(super) enum Handle {
     Writer {
         database: redb::Database,
+        /// The open file, to tell it from one that is put at its path.
+        file: File,
         /// A reader of our own, whose small cache makes reading payload faster; opened when it is
         /// needed.
         payload_reader: OnceLock<redb::ReadOnlyDatabase>,
@@ -34,16 +38,17 @@ pub(super) enum Handle {
 
 impl Handle {
     pub(super) fn open_writer(path: &Path) -> Result<Self> {
-        let database = contain(|| {
+        let (database, file) = contain(|| {
             let file = OpenOptions::new().read(true).write(true).open(path)?;
+            let again = file.try_clone()?;
             if file.metadata()?.len() == 0 {
                 // Emptied since it was looked at; redb would make a new database of it.
                 return Err(redb::Error::Corrupted("the file is empty".to_owned()));
             }
             let file = EarlySync::new(file)?;
-            Ok::<_, redb::Error>(builder(WRITER_CACHE_BYTES).create_with_backend(file)?)
+            Ok::<_, redb::Error>((builder(WRITER_CACHE_BYTES).create_with_backend(file)?, again))
         })?;
-        Ok(Self::Writer { database, payload_reader: OnceLock::new() })
+        Ok(Self::Writer { database, file, payload_reader: OnceLock::new() })
     }
 
     /// Opens a file for reading that a crash may have left unclean.
@@ -86,23 +91,62 @@ impl Handle {
 
     /// Begins to read payload: through a reader with a small cache, if there can be one.
     pub(super) fn read_payload(&self, path: &Path) -> Result<ReadTx> {
-        let own = self.read()?;
-        let Self::Writer { payload_reader, .. } = self else {
-            return Ok(own);
+        let Self::Writer { file, payload_reader, .. } = self else {
+            return self.read();
         };
         if payload_reader.get().is_none()
-            && let Ok(reader) = contain(|| builder(READER_CACHE_BYTES).open_read_only(path))
+            && let Ok(reader) = contain(|| open_same(file, path))
         {
             // Of two threads that come here at once one reader is dropped again.
             let _ = payload_reader.set(reader);
         }
-        let Some(reader) = payload_reader.get() else {
-            return Ok(own);
-        };
-        let tx = contain(|| reader.begin_read()).and_then(ReadTx::new)?;
-        // The file may have been moved away, and another one put in its place.
-        Ok(if tx.store_id()? == own.store_id()? { tx } else { own })
+        match payload_reader.get() {
+            Some(reader) => contain(|| reader.begin_read()).and_then(ReadTx::new),
+            None => self.read(),
+        }
     }
+
+    /// Checks that what is written now will be found at `path`.
+    pub(super) fn check_in_place(&self, path: &Path) -> Result<()> {
+        let Self::Writer { file, .. } = self else { return Ok(()) };
+        match std::fs::metadata(path).and_then(|at_path| is_same(file, &at_path)) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(displaced("another file is at the path of the store")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(displaced("the file of the store was deleted or moved away"))
+            }
+            Err(error) => Err(Error::from_io(error, "can't look at the file")),
+        }
+    }
+}
+
+/// Opens the file at `path` for reading, if it is `file`. A copy that was put in its place may
+/// hold other steps, and the same ones with other contents.
+fn open_same(file: &File, path: &Path) -> Result<redb::ReadOnlyDatabase, redb::Error> {
+    let at_path = File::open(path)?;
+    if !is_same(file, &at_path.metadata()?)? {
+        return Err(io::Error::from(io::ErrorKind::NotFound).into());
+    }
+    let backend = FileBackend::new(at_path)?;
+    Ok(builder(READER_CACHE_BYTES).open_read_only_with_backend(backend)?)
+}
+
+#[cfg(unix)]
+fn is_same(file: &File, other: &Metadata) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let own = file.metadata()?;
+    Ok((own.dev(), own.ino()) == (other.dev(), other.ino()))
+}
+
+/// Other systems don't let an open file be replaced.
+#[cfg(not(unix))]
+fn is_same(_: &File, _: &Metadata) -> io::Result<bool> {
+    Ok(true)
+}
+
+fn displaced(message: &str) -> Error {
+    Error::new(ErrorKind::Io, message)
+        .advise("bring the file back, or open the store at another path: nothing was written")
 }
 
 /// The settings that all opens share.

@@ -92,6 +92,13 @@ impl Database {
         &self.path
     }
 
+    /// The size of the file, in bytes.
+    pub(crate) fn file_bytes(&self) -> Result<u64> {
+        let metadata = fs::metadata(&self.absolute);
+        let metadata = metadata.map_err(|error| Error::from_io(error, "can't look at the file"));
+        metadata.map(|metadata| metadata.len()).map_err(|error| error.in_file(&self.path))
+    }
+
     /// Begins to read the latest commit.
     pub(crate) fn read(&self) -> Result<ReadTx> {
         self.with_handle(|handle| handle.read())
@@ -110,7 +117,10 @@ impl Database {
     /// Begins to write; waits for a write transaction of another thread.
     pub(crate) fn write(&self) -> Result<WriteTx<'_>> {
         let writing = self.writing.lock();
-        let (handle, tx) = self.with_handle(|handle| Ok((Arc::clone(handle), handle.write()?)))?;
+        let (handle, tx) = self.with_handle(|handle| {
+            handle.check_in_place(&self.absolute)?;
+            Ok((Arc::clone(handle), handle.write()?))
+        })?;
         Ok(WriteTx::new(handle, tx, &self.path, writing))
     }
 
@@ -197,6 +207,10 @@ fn check_file(path: &Path) -> Result<()> {
     let metadata = fs::metadata(path).map_err(|error| {
         let advice = "check the path, or create the store first";
         match error.kind() {
+            std::io::ErrorKind::NotFound if path.is_symlink() => {
+                Error::new(ErrorKind::Io, "this is a symbolic link to a file that is not there")
+                    .advise("create the store where it leads to, or remove the link")
+            }
             std::io::ErrorKind::NotFound => {
                 Error::new(ErrorKind::NotFound, "there is no such file").advise(advice)
             }

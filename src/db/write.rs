@@ -64,7 +64,10 @@ impl<'d> WriteTx<'d> {
             let mut table = tx.open_table(PACKS)?;
             let mut swept = 0;
             while let Some(pack) = last_pack(&table)?.filter(|pack| *pack >= first) {
-                table.remove(pack)?;
+                if table.remove(pack)?.is_none() {
+                    // On a damaged page; going on might not end.
+                    return Err(Corrupted(format!("pack {pack} is there and can't be found")));
+                }
                 swept += 1;
             }
             Ok(swept)

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::{CheckpointStore, StepInfo, step_infos};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::record::from_unix_ns;
 
 /// What a store holds and what it takes on disk.
@@ -32,9 +32,7 @@ impl CheckpointStore {
     /// # Errors
     /// `Damaged` or `Io`.
     pub fn stats(&self) -> Result<StoreStats> {
-        let file_bytes = std::fs::metadata(self.path())
-            .map_err(|error| Error::from_io(error, "can't look at the file").in_file(self.path()))?
-            .len();
+        let file_bytes = self.database.file_bytes()?;
         self.with_tx(|tx| {
             let infos = step_infos(tx)?;
             Ok(StoreStats {
