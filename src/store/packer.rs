@@ -64,25 +64,39 @@ impl<'s> Leaves<'s> {
         metas: &[(KeyPath, &LeafMeta)],
         compression: Compression,
     ) -> Result<Self> {
-        let leaf = |(path, meta): &(KeyPath, &LeafMeta)| -> Result<SourceLeaf<'s>> {
-            meta.check().map_err(|error| error.at_path(path))?;
-            let size_bytes = meta.size_bytes()?;
-            let contents = source.borrow(path);
-            if let Some(contents) = contents
-                && contents.len() != size_bytes
-            {
-                return Err(Error::invalid(format!(
-                    "the source gives {} bytes for {meta}, expected {size_bytes}",
-                    contents.len()
-                ))
-                .at_path(path));
-            }
-            let (path, meta) = (path.clone(), (*meta).clone());
-            let contents = contents.map(Cow::Borrowed);
-            let encoded = path.encode();
-            SourceLeaf { path, encoded, meta, size_bytes, contents }.with_text(source)
-        };
-        let list = metas.iter().map(leaf).collect::<Result<_>>()?;
+        let all = source.borrow_all();
+        if let Some(all) = &all
+            && all.len() != metas.len()
+        {
+            return Err(Error::invalid(format!(
+                "the source gives the contents of {} leaves, its structure has {}",
+                all.len(),
+                metas.len()
+            )));
+        }
+        let leaf =
+            |(number, (path, meta)): (usize, &(KeyPath, &LeafMeta))| -> Result<SourceLeaf<'s>> {
+                meta.check().map_err(|error| error.at_path(path))?;
+                let size_bytes = meta.size_bytes()?;
+                let contents = match &all {
+                    Some(all) => all.get(number).copied(),
+                    None => source.borrow(path),
+                };
+                if let Some(contents) = contents
+                    && contents.len() != size_bytes
+                {
+                    return Err(Error::invalid(format!(
+                        "the source gives {} bytes for {meta}, expected {size_bytes}",
+                        contents.len()
+                    ))
+                    .at_path(path));
+                }
+                let (path, meta) = (path.clone(), (*meta).clone());
+                let contents = contents.map(Cow::Borrowed);
+                let encoded = path.encode();
+                SourceLeaf { path, encoded, meta, size_bytes, contents }.with_text(source)
+            };
+        let list = metas.iter().enumerate().map(leaf).collect::<Result<_>>()?;
         Ok(Self { source, list, compression })
     }
 

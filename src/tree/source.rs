@@ -28,6 +28,12 @@ pub trait LeafSource: Sync {
     fn borrow(&self, _path: &KeyPath) -> Option<&[u8]> {
         None
     }
+
+    /// The whole contents of all leaves in the order of the structure, if all of them lie in memory
+    /// already: it spares the search for each. Asked after [`structure`](Self::structure).
+    fn borrow_all(&self) -> Option<Vec<&[u8]>> {
+        None
+    }
 }
 
 impl LeafSource for Tree<Leaf<'_>> {
@@ -61,9 +67,33 @@ impl LeafSource for Tree<Leaf<'_>> {
             _ => None,
         }
     }
+
+    fn borrow_all(&self) -> Option<Vec<&[u8]>> {
+        let mut all = Vec::new();
+        self.push_contents(&mut all);
+        Some(all)
+    }
 }
 
 impl Tree<Leaf<'_>> {
+    fn push_contents<'t>(&'t self, all: &mut Vec<&'t [u8]>) {
+        match self {
+            Self::Leaf(leaf) => all.push(leaf.contents()),
+            Self::Map(children) => children.values().for_each(|child| child.push_contents(all)),
+            Self::List(items) | Self::Tuple(items) => {
+                for item in items {
+                    item.push_contents(all);
+                }
+            }
+            Self::Struct { fields, .. } => {
+                for (_, child) in fields {
+                    child.push_contents(all);
+                }
+            }
+            Self::None => {}
+        }
+    }
+
     /// The structure without the contents; every leaf is checked.
     fn metas(&self) -> Result<Tree<LeafMeta>> {
         self.clone().map_leaves(|path, leaf| {
@@ -101,6 +131,7 @@ mod tests {
         assert_eq!(out, [4, 5, 7, 8]);
         let short = tree.read_region(&path, &Region::new([1..3, 0..3]), &mut out).unwrap_err();
         assert!(short.to_string().contains("6 bytes, the buffer has 4"), "{short}");
+        assert_eq!(tree.borrow_all().unwrap(), [tree.borrow(&path).unwrap()]);
         let absent = tree.read_region(&"v".parse().unwrap(), &Region::new([]), &mut []);
         assert_eq!(absent.unwrap_err().kind(), ErrorKind::NotFound);
     }
