@@ -32,7 +32,8 @@ pub enum ErrorKind {
     InvalidInput,
     /// The saved step and the target of a restore differ.
     Mismatch,
-    /// The disk is full, or a quota or file size limit is reached.
+    /// The disk is full, or a quota or file size limit is reached. (At a limit set with `ulimit -f`
+    /// the system kills the process, unless it ignores the signal SIGXFSZ.)
     OutOfSpace,
     /// The operating system reported another failure.
     Io,
