@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::path::KeyPath;
 
@@ -48,8 +49,10 @@ pub enum ErrorKind {
 /// [`kind`](Error::kind) says what to do in code; the accessors say where it happened; the
 /// message says it all to a person, in one line, with further lines for the differences of a
 /// mismatch.
+#[derive(Clone)]
 pub struct Error(Box<Inner>);
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
@@ -58,7 +61,7 @@ struct Inner {
     step: Option<u64>,
     path: Option<KeyPath>,
     chunk: Option<usize>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
@@ -156,7 +159,7 @@ impl Error {
     }
 
     pub(crate) fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.0.source = Some(Box::new(source));
+        self.0.source = Some(Arc::new(source));
         self
     }
 }

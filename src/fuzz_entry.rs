@@ -68,7 +68,7 @@ pub fn chunk(data: &[u8]) {
     let _ = codec::decode(id, &sealed, stored, &mut out);
     for compression in [Compression::None, Compression::Lz4] {
         let raw = &stored[..stored.len().min(MAX_CHUNK_BYTES)];
-        let (info, encoded) = codec::encode(id, raw, compression);
+        let (info, encoded) = codec::encode(id, raw, codec::content_hash(raw), compression);
         let mut back = vec![0; raw.len()];
         codec::decode(id, &info, &encoded, &mut back).expect("an encoded chunk can be decoded");
         assert_eq!(back, raw);

@@ -75,8 +75,8 @@ pub use manager::{
 pub use path::{Key, KeyPath};
 pub use shape::{Region, Shape};
 pub use store::{
-    CheckpointStore, SaveOptions, SaveReport, StepInfo, StepReader, StoreOptions, StoreStats,
-    VerifyReport,
+    CheckpointStore, SaveCost, SaveOptions, SaveReport, StepInfo, StepReader, StoreOptions,
+    StoreStats, VerifyReport,
 };
 pub use tree::{Checkpoint, Leaf, LeafKind, LeafMeta, LeafMut, LeafSource, Tree};
 

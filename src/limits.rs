@@ -43,6 +43,14 @@ pub const PACK_OVERHEAD_BYTES: usize = 16;
 /// pack with other leaves.
 pub const MIN_OWN_PACK_BYTES: usize = (128 << 10) - PACK_OVERHEAD_BYTES;
 
+/// The parts that what remains of a leaf is cut into: four fill a shared pack, and little of it is
+/// left unused where the last part of one leaf meets the first of the next.
+pub const TAIL_CHUNK_BYTES: usize = (32 << 10) - 16;
+
+/// The raw size of a chunk that is to be compressed: small enough that a part of a leaf is cheap to
+/// read, large enough for LZ4's window. One that is not worth it is stored raw, and then fills a page.
+pub const COMPRESSED_CHUNK_BYTES: usize = (256 << 10) - PACK_OVERHEAD_BYTES;
+
 /// Chunks begin at a multiple of this in their pack, so that every element type is aligned.
 pub const CHUNK_ALIGN_BYTES: usize = 16;
 

@@ -55,7 +55,8 @@ impl LeafSource for Odd {
 fn a_source_that_breaks_costs_its_save_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let store = CheckpointStore::create(folder.path().join("store")).unwrap();
-    let whole = Tree::map([("w", Tree::Leaf(Leaf::scalar(1u8)))]);
+    let scalar = |value: u8| Tree::map([("w", Tree::Leaf(Leaf::scalar(value)))]);
+    let whole = scalar(1);
     let options = SaveOptions::new();
     store.save(1, &whole, &options).unwrap();
     for manner in [Manner::Fail, Manner::BorrowTooLittle] {
@@ -76,7 +77,7 @@ fn a_source_that_breaks_costs_its_save_and_nothing_else() {
         store.delete(3).unwrap();
     }
     assert_eq!(store.read(1).unwrap().restore().unwrap(), whole);
-    store.save(4, &whole, &options).unwrap();
+    store.save(4, &scalar(4), &options).unwrap();
     let report = store.verify().unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     assert_eq!(report.unfinished_packs, 0);

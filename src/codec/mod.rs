@@ -85,10 +85,12 @@ pub(crate) enum ChunkError {
     Lz4 { raw_len: u32, message: String },
 }
 
-/// Encodes `raw`, at most [`MAX_CHUNK_BYTES`], and describes it. Raw bytes stay borrowed.
+/// Encodes `raw`, at most [`MAX_CHUNK_BYTES`] with the content hash `hash`, and describes it. Raw bytes
+/// stay borrowed.
 pub(crate) fn encode<'r>(
     id: ChunkId<'_>,
     raw: &'r [u8],
+    hash: [u8; 16],
     compression: Compression,
 ) -> (ChunkInfo, Cow<'r, [u8]>) {
     debug_assert!(raw.len() <= MAX_CHUNK_BYTES);
@@ -103,13 +105,8 @@ pub(crate) fn encode<'r>(
             }
         }
     };
-    let mut info = ChunkInfo {
-        codec,
-        raw_len: length(raw),
-        stored_len: length(&stored),
-        crc32: 0,
-        hash: content_hash(raw),
-    };
+    let mut info =
+        ChunkInfo { codec, raw_len: length(raw), stored_len: length(&stored), crc32: 0, hash };
     info.crc32 = checksum(id, &info, &stored);
     (info, stored)
 }
@@ -191,7 +188,7 @@ mod tests {
         #[test]
         fn a_chunk_comes_back(raw in prop::collection::vec(0u8..4, 0..5000), lz4: bool) {
             let compression = if lz4 { Compression::Lz4 } else { Compression::None };
-            let (info, stored) = encode(ID, &raw, compression);
+            let (info, stored) = encode(ID, &raw, content_hash(&raw), compression);
             prop_assert!(stored.len() <= raw.len());
             let mut out = vec![9; raw.len()];
             decode(ID, &info, &stored, &mut out).unwrap();
@@ -202,7 +199,7 @@ mod tests {
         fn a_flipped_bit_is_noticed(bit in 0usize..8 * 300, lz4: bool) {
             let raw = [7u8; 300];
             let compression = if lz4 { Compression::Lz4 } else { Compression::None };
-            let (info, stored) = encode(ID, &raw, compression);
+            let (info, stored) = encode(ID, &raw, content_hash(&raw), compression);
             let mut stored = stored.into_owned();
             let bit = bit % (stored.len() * 8);
             stored[bit / 8] ^= 1 << (bit % 8);
@@ -216,17 +213,17 @@ mod tests {
 
     #[test]
     fn compressible_data_shrinks_and_the_rest_stays_raw() {
-        let (info, stored) = encode(ID, &[0; 4096], Compression::Lz4);
+        let (info, stored) = encode(ID, &[0; 4096], [0; 16], Compression::Lz4);
         assert_eq!(info.codec, Codec::Lz4);
         assert!(stored.len() < 100);
         let noise: Vec<u8> =
             (0..1024u32).flat_map(|i| (i.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
-        assert_eq!(encode(ID, &noise, Compression::Lz4).0.codec, Codec::Raw);
+        assert_eq!(encode(ID, &noise, [0; 16], Compression::Lz4).0.codec, Codec::Raw);
     }
 
     #[test]
     fn a_chunk_in_the_wrong_place_is_noticed() {
-        let (info, stored) = encode(ID, b"some bytes", Compression::None);
+        let (info, stored) = encode(ID, b"some bytes", [0; 16], Compression::None);
         let mut out = [0; 10];
         for other in [
             ChunkId { path: b"\x03v\0", ..ID },

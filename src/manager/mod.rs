@@ -188,7 +188,7 @@ impl CheckpointManager {
             {
                 Ok(SaveOutcome::Skipped(SkipReason::AlreadySaved))
             }
-            result => result.map(SaveOutcome::Saved),
+            result => result.map(|report| SaveOutcome::Saved(Box::new(report))),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::store::SaveReport;
 #[non_exhaustive]
 pub enum SaveOutcome {
     /// The step is saved, and durable.
-    Saved(SaveReport),
+    Saved(Box<SaveReport>),
     /// The step was not saved, for this reason.
     Skipped(SkipReason),
 }

@@ -28,6 +28,20 @@ impl PackRange {
         self.first..self.first.saturating_add(self.count)
     }
 
+    /// The fewest ranges with the ascending `packs`.
+    pub(crate) fn of(packs: impl IntoIterator<Item = u64>) -> Vec<Self> {
+        let mut ranges: Vec<Self> = Vec::new();
+        for pack in packs {
+            match ranges.last_mut() {
+                Some(range) if range.last().and_then(|last| last.checked_add(1)) == Some(pack) => {
+                    range.count += 1;
+                }
+                _ => ranges.push(Self { first: pack, count: 1 }),
+            }
+        }
+        ranges
+    }
+
     pub(crate) fn contains(self, pack: u64) -> bool {
         pack.checked_sub(self.first).is_some_and(|place| place < self.count)
     }
@@ -226,5 +240,8 @@ mod tests {
         assert!(range.contains(u64::MAX) && !range.contains(u64::MAX - 1) && !range.contains(0));
         assert_eq!((range.last(), PackRange { count: 2, ..range }.last()), (Some(u64::MAX), None));
         assert_eq!(PackRange { first: 3, count: 0 }.last(), None);
+        let ranges = PackRange::of([1, 2, 5, u64::MAX]);
+        assert_eq!(ranges.iter().flat_map(|range| range.numbers()).count(), 3);
+        assert_eq!(ranges.len(), 3);
     }
 }

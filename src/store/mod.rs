@@ -3,8 +3,6 @@
 mod compare;
 mod fill;
 mod options;
-mod packer;
-mod plan;
 mod reader;
 mod save;
 mod stats;
@@ -12,8 +10,9 @@ mod step_info;
 mod totals;
 mod verify;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::path::Path;
+use std::sync::Arc;
 
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
@@ -24,12 +23,13 @@ use crate::tree::{Checkpoint, LeafSource};
 
 pub use options::{SaveOptions, StoreOptions};
 pub use reader::StepReader;
-pub use save::SaveReport;
+pub use save::{SaveCost, SaveReport};
 pub use stats::StoreStats;
 pub use step_info::StepInfo;
 pub use verify::VerifyReport;
 
 pub(crate) use options::{Admission, Existing};
+use save::LastStep;
 
 /// A file of checkpoints: any number of training steps, each one transaction.
 ///
@@ -56,16 +56,22 @@ pub(crate) use options::{Admission, Existing};
 pub struct CheckpointStore {
     database: Database,
     options: StoreOptions,
-    writer: ReentrantMutex<Cell<Writer>>,
+    writer: ReentrantMutex<RefCell<Writer>>,
 }
 
 /// What writes have to know of the writes before.
+struct Writer {
+    sweep: Sweep,
+    /// The step that was saved last, to find in the next one what did not change.
+    last: Option<Arc<LastStep>>,
+}
+
+/// Whether all packs belong to steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Writer {
-    /// All packs belong to steps.
-    Clean,
+enum Sweep {
+    Done,
     /// A save that did not end, in this process or before, may have left packs above the mark.
-    Unswept,
+    Due,
 }
 
 impl CheckpointStore {
@@ -83,7 +89,7 @@ impl CheckpointStore {
     /// # Errors
     /// As there.
     pub fn create_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        Ok(Self::new(Database::create(path.as_ref())?, options, Writer::Clean))
+        Ok(Self::new(Database::create(path.as_ref())?, options, Sweep::Done))
     }
 
     /// Opens an existing store for writing.
@@ -101,7 +107,7 @@ impl CheckpointStore {
     /// # Errors
     /// As there.
     pub fn open_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        Ok(Self::new(Database::open_writer(path.as_ref())?, options, Writer::Unswept))
+        Ok(Self::new(Database::open_writer(path.as_ref())?, options, Sweep::Due))
     }
 
     /// Opens a store for writing, and creates it if there is no file.
@@ -138,11 +144,12 @@ impl CheckpointStore {
     /// # Errors
     /// As there.
     pub fn open_read_only_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        Ok(Self::new(Database::open_reader(path.as_ref())?, options, Writer::Clean))
+        Ok(Self::new(Database::open_reader(path.as_ref())?, options, Sweep::Done))
     }
 
-    fn new(database: Database, options: StoreOptions, writer: Writer) -> Self {
-        Self { database, options, writer: ReentrantMutex::new(Cell::new(writer)) }
+    fn new(database: Database, options: StoreOptions, sweep: Sweep) -> Self {
+        let writer = Writer { sweep, last: None };
+        Self { database, options, writer: ReentrantMutex::new(RefCell::new(writer)) }
     }
 
     /// The path that the store was opened with.
@@ -253,7 +260,7 @@ impl CheckpointStore {
 
     /// Waits until no other thread writes. A policy or a source of leaves that is called by a save
     /// would wait for itself, so it is refused.
-    fn lock_writer(&self) -> Result<ReentrantMutexGuard<'_, Cell<Writer>>> {
+    fn lock_writer(&self) -> Result<ReentrantMutexGuard<'_, RefCell<Writer>>> {
         if self.writer.is_owned_by_current_thread() {
             return Err(Error::invalid("this thread is in the middle of a save of the same store")
                 .advise("policies and sources of leaves can read the store, and not change it")

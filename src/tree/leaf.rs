@@ -124,6 +124,11 @@ impl<'a> Leaf<'a> {
         self.data.bytes()
     }
 
+    /// The memory of the contents.
+    pub(crate) fn data(&self) -> Data<'a> {
+        self.data.clone()
+    }
+
     /// Checks what a constructor leaves to the save.
     pub(crate) fn check(&self) -> Result<()> {
         self.meta.size_bytes()?;

@@ -23,6 +23,7 @@ pub use meta::{LeafKind, LeafMeta};
 pub use source::LeafSource;
 pub use target::LeafMut;
 
+pub(crate) use data::{Buffer, Data};
 pub(crate) use source::check_region;
 pub(crate) use target::FreshLeaf;
 

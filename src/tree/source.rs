@@ -29,9 +29,10 @@ pub trait LeafSource: Sync {
         None
     }
 
-    /// The whole contents of all leaves in the order of the structure, if all of them lie in memory
-    /// already: it spares the search for each. Asked after [`structure`](Self::structure).
-    fn borrow_all(&self) -> Option<Vec<&[u8]>> {
+    /// All leaves in the order of the structure, if all of them lie in memory already: it spares the
+    /// search for each, and shared ones need not be copied. Asked after
+    /// [`structure`](Self::structure).
+    fn borrow_all(&self) -> Option<Vec<&Leaf<'_>>> {
         None
     }
 }
@@ -68,26 +69,26 @@ impl LeafSource for Tree<Leaf<'_>> {
         }
     }
 
-    fn borrow_all(&self) -> Option<Vec<&[u8]>> {
+    fn borrow_all(&self) -> Option<Vec<&Leaf<'_>>> {
         let mut all = Vec::new();
-        self.push_contents(&mut all);
+        self.push_leaves(&mut all);
         Some(all)
     }
 }
 
-impl Tree<Leaf<'_>> {
-    fn push_contents<'t>(&'t self, all: &mut Vec<&'t [u8]>) {
+impl<'a> Tree<Leaf<'a>> {
+    fn push_leaves<'t>(&'t self, all: &mut Vec<&'t Leaf<'a>>) {
         match self {
-            Self::Leaf(leaf) => all.push(leaf.contents()),
-            Self::Map(children) => children.values().for_each(|child| child.push_contents(all)),
+            Self::Leaf(leaf) => all.push(leaf),
+            Self::Map(children) => children.values().for_each(|child| child.push_leaves(all)),
             Self::List(items) | Self::Tuple(items) => {
                 for item in items {
-                    item.push_contents(all);
+                    item.push_leaves(all);
                 }
             }
             Self::Struct { fields, .. } => {
                 for (_, child) in fields {
-                    child.push_contents(all);
+                    child.push_leaves(all);
                 }
             }
             Self::None => {}
@@ -131,7 +132,7 @@ mod tests {
         assert_eq!(out, [4, 5, 7, 8]);
         let short = tree.read_region(&path, &Region::new([1..3, 0..3]), &mut out).unwrap_err();
         assert!(short.to_string().contains("6 bytes, the buffer has 4"), "{short}");
-        assert_eq!(tree.borrow_all().unwrap(), [tree.borrow(&path).unwrap()]);
+        assert_eq!(tree.borrow_all().unwrap()[0].contents(), tree.borrow(&path).unwrap());
         let absent = tree.read_region(&"v".parse().unwrap(), &Region::new([]), &mut []);
         assert_eq!(absent.unwrap_err().kind(), ErrorKind::NotFound);
     }

@@ -14,15 +14,17 @@ use rows::*;
 
 /// Fields in another order than that of their names, three chunks of `w` that have packs of their
 /// own, and two equal scalars in a pack that they share with the rest of `w`.
-fn state() -> Tree<Leaf<'static>> {
-    let w: Vec<u32> = (0..200_000).collect();
+/// Steps have nothing in common, so that each has packs of its own.
+fn state(step: u32) -> Tree<Leaf<'static>> {
+    let w: Vec<u32> = (step..200_000 + step).collect();
+    let scalar = Leaf::scalar(u64::from(step));
     Tree::record(
         "State",
         [
             ("w", Tree::Leaf(Leaf::from_vec(w, [2, 100_000]).unwrap())),
-            ("a", Tree::Leaf(Leaf::scalar(7u64))),
+            ("a", Tree::Leaf(scalar.clone())),
             ("empty", Tree::Leaf(Leaf::from_vec(Vec::<f32>::new(), [0]).unwrap())),
-            ("b", Tree::Leaf(Leaf::scalar(7u64))),
+            ("b", Tree::Leaf(scalar)),
         ],
     )
 }
@@ -37,7 +39,8 @@ impl Store {
         let store = Self { folder: tempfile::tempdir().unwrap() };
         let writer = CheckpointStore::create(store.path()).unwrap();
         for step in 1..4 {
-            writer.save(step, &state(), &SaveOptions::new().metric("loss", 0.5)).unwrap();
+            let options = SaveOptions::new().metric("loss", 0.5);
+            writer.save(u64::from(step), &state(step), &options).unwrap();
         }
         writer.delete(1).unwrap();
         store

@@ -1,16 +1,33 @@
 //! Saving, deleting and pinning: every change of the set of steps is one commit.
 
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant, SystemTime};
+mod chunk;
+mod encoding;
+mod leaves;
+mod packer;
+mod plan;
+mod report;
+mod reuse;
 
-use super::packer::Leaves;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
 use super::{
-    CheckpointStore, Existing, SaveOptions, StepInfo, Writer, readable_infos, step_record,
+    CheckpointStore, Existing, SaveOptions, StepInfo, Sweep, Writer, readable_infos, step_record,
 };
 use crate::db::{ReadTx, WriteTx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{LeafRecord, PackRange, StepRecord, encode_structure, to_unix_ns};
 use crate::tree::LeafSource;
+use chunk::{Batches, Encoder};
+use leaves::{PlannedLeaf, SourceLeaves};
+use packer::{Packed, Target, pack};
+use report::Accepted;
+use reuse::Reuse;
+
+pub use report::{SaveCost, SaveReport};
+pub(super) use reuse::LastStep;
 
 /// Far more packs than a file can hold, and far from the largest number.
 const MAX_PACK_MARK: u64 = 1 << 62;
@@ -18,16 +35,22 @@ const MAX_PACK_MARK: u64 = 1 << 62;
 /// From what is known of all steps, the new one included, ascending: which are to go.
 pub(super) type Retention<'r> = dyn Fn(&[StepInfo]) -> Vec<u64> + 'r;
 
-/// What a save did.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct SaveReport {
-    /// The saved step.
-    pub info: StepInfo,
-    /// The steps that the same commit removed: victims of the keep policy, never the saved step.
-    pub removed: Vec<u64>,
-    /// How long the save took until it was durable.
-    pub elapsed: Duration,
+/// What is known of a step before its contents are written.
+struct Plan {
+    step: u64,
+    custom_metadata: Option<String>,
+    /// The structure record.
+    structure: Vec<u8>,
+    accepted: Accepted,
+}
+
+/// What was found when a step was checked.
+#[derive(Debug, Clone, Copy)]
+struct Checked {
+    /// The pack mark.
+    mark: u64,
+    /// Whether the step is there, and pinned.
+    was_pinned: bool,
 }
 
 impl CheckpointStore {
@@ -51,58 +74,97 @@ impl CheckpointStore {
         options: &SaveOptions,
         retention: Option<&Retention<'_>>,
     ) -> Result<SaveReport> {
-        let (began, started) = (Instant::now(), SystemTime::now());
+        let accepted = Accepted::now();
         let writer = self.lock_writer()?;
-        let (mark, was_pinned) = self.check_free(step, options)?;
-        let custom_metadata = options.checked_metadata()?;
+        let checked = self.check_free(step, options)?;
         let structure = source.structure()?;
-        let metas = structure.leaves()?;
-        let leaves = Leaves::new(source, &metas, self.options.compression)?;
-        let structure_record = encode_structure(step, &structure)?;
+        let leaves = SourceLeaves::new(source, &structure.leaves()?, self.options.compression)?;
+        let plan = Plan {
+            step,
+            custom_metadata: options.checked_metadata()?,
+            structure: encode_structure(step, &structure)?,
+            accepted,
+        };
+        let reuse = self.reuse(&writer, checked, &leaves.list)?;
+        let encoder = Encoder { leaves: &leaves.list, reuse: &reuse };
+        let mut batches = leaves.batches(&reuse);
+        self.write(&writer, checked, &plan, options, encoder, &mut batches, retention)
+    }
 
-        if writer.get() == Writer::Unswept {
-            self.sweep(mark)?;
+    /// What can be reused of the newest step, after what a save before left behind is swept. What is
+    /// remembered of the step is taken away: only a save that succeeds knows it again.
+    fn reuse(
+        &self,
+        writer: &RefCell<Writer>,
+        checked: Checked,
+        leaves: &[PlannedLeaf],
+    ) -> Result<Reuse> {
+        if writer.borrow().sweep == Sweep::Due {
+            self.sweep(checked.mark)?;
         }
+        let last = writer.borrow_mut().last.take();
+        Ok(Reuse::new(self.database.read_payload()?, last, leaves))
+    }
+
+    /// Writes a step with what `batches` give, and removes the victims of `retention`.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a save, each used once")]
+    fn write(
+        &self,
+        writer: &RefCell<Writer>,
+        checked: Checked,
+        plan: &Plan,
+        options: &SaveOptions,
+        encoder: Encoder<'_>,
+        batches: &mut dyn Batches<'_>,
+        retention: Option<&Retention<'_>>,
+    ) -> Result<SaveReport> {
+        let (began, step) = (Instant::now(), plan.step);
         let tx = self.database.write()?;
-        let first_pack = mark + 1;
         // Until the last commit succeeds, packs of this save may be left in the file.
-        writer.set(Writer::Unswept);
-        let packed = leaves.pack(step, tx, first_pack)?;
-        let packs = (packed.packs.count > 0).then_some(packed.packs);
+        writer.borrow_mut().sweep = Sweep::Due;
+        let target = Target {
+            step,
+            tx,
+            first_pack: checked.mark + 1,
+            compression: self.options.compression,
+        };
+        let packed = pack(encoder, batches, target, self.options.threads)?;
+        let Packed { tx, rows, totals, packs, mut reused_packs, counts, last } = packed;
+        reused_packs.extend(packs.numbers());
         let record = StepRecord {
-            started_unix_ns: to_unix_ns(started),
+            started_unix_ns: to_unix_ns(plan.accepted.at),
             committed_unix_ns: to_unix_ns(SystemTime::now()),
             metrics: options.metrics.clone(),
-            custom_metadata,
+            custom_metadata: plan.custom_metadata.clone(),
             // Replacing a pinned step does not unpin it.
-            pinned: options.pinned || was_pinned,
-            leaf_count: packed.totals.leaf_count,
-            chunk_count: packed.totals.chunk_count,
-            logical_bytes: packed.totals.logical_bytes,
-            stored_bytes: packed.totals.stored_bytes,
-            packs: packs.into_iter().collect(),
-            digest: packed.totals.digest(),
+            pinned: options.pinned || checked.was_pinned,
+            leaf_count: totals.leaf_count,
+            chunk_count: totals.chunk_count,
+            logical_bytes: totals.logical_bytes,
+            stored_bytes: totals.stored_bytes,
+            packs: PackRange::of(reused_packs),
+            digest: totals.digest(),
         };
         let info = StepInfo::from_record(step, &record)?;
         let removed = match retention {
             Some(retention) => self.victims(&info, retention)?,
             None => Vec::new(),
         };
-        let tx = packed.tx;
+        // Counted before those that use them too are removed.
+        tx.retain_packs(&record.packs)?;
         if options.existing == Existing::Replace {
             self.remove_if_saved(&tx, step)?;
         }
-        tx.put_leaves(step, &structure_record, &packed.leaves)?;
+        tx.put_leaves(step, &plan.structure, &rows)?;
         tx.put_step(step, &record.encode(step)?)?;
-        tx.retain_packs(&record.packs)?;
-        tx.set_pack_mark(mark + packed.packs.count)?;
+        tx.set_pack_mark(checked.mark + packs.count)?;
         for victim in &removed {
             self.remove_if_saved(&tx, *victim)?;
         }
         tx.commit()?;
-        writer.set(Writer::Clean);
-        tracing::debug!(bytes = record.stored_bytes, ?removed, "saved");
-        Ok(SaveReport { info, removed, elapsed: began.elapsed() })
+        *writer.borrow_mut() = Writer { sweep: Sweep::Done, last: Some(Arc::new(last)) };
+        tracing::debug!(bytes = counts.new_bytes, ?removed, "saved");
+        Ok(SaveReport { info, removed, cost: SaveCost::new(&counts, &plan.accepted, began) })
     }
 
     /// Removes what a save that did not end left above the mark, and makes its room free.
@@ -120,9 +182,8 @@ impl CheckpointStore {
         Ok(())
     }
 
-    /// Checks that `step` may be saved; returns the pack mark, and whether the step is there and
-    /// pinned.
-    fn check_free(&self, step: u64, options: &SaveOptions) -> Result<(u64, bool)> {
+    /// Checks that `step` may be saved.
+    fn check_free(&self, step: u64, options: &SaveOptions) -> Result<Checked> {
         let tx = self.database.read()?;
         let saved = tx.step(step)?;
         if options.existing == Existing::Refuse && saved.is_some() {
@@ -134,7 +195,7 @@ impl CheckpointStore {
         if mark > MAX_PACK_MARK {
             return Err(Error::damaged(format!("the pack mark is {mark}, which no store reaches")));
         }
-        Ok((mark, record.is_some_and(|record| record.pinned)))
+        Ok(Checked { mark, was_pinned: record.is_some_and(|record| record.pinned) })
     }
 
     /// The steps that `retention` removes once `new` is there. A save never removes what it saves,

@@ -1,0 +1,123 @@
+//! One chunk on its way: from raw bytes, wherever they are, to what is stored.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::leaves::{PlannedLeaf, read_run};
+use super::reuse::{Memory, Reuse, StoredReader};
+use crate::codec::{self, ChunkId, ChunkInfo};
+use crate::error::{Error, Result};
+use crate::record::StoredChunk;
+use crate::tree::LeafSource;
+
+/// A chunk that is to be saved.
+pub(super) struct Chunk<'s> {
+    /// The number of its leaf.
+    pub(super) leaf: usize,
+    /// Its number in the leaf.
+    pub(super) index: u32,
+    pub(super) raw: Raw<'s>,
+}
+
+/// Where the raw bytes of a chunk are.
+pub(super) enum Raw<'s> {
+    Slice(&'s [u8]),
+    /// In the source, which is asked for them where they are encoded.
+    Unread(&'s dyn LeafSource, Range<usize>),
+    /// In the file: the leaf is in the memory in which the newest step was saved from, which
+    /// nobody can have changed since.
+    Stored(StoredChunk),
+}
+
+impl Raw<'_> {
+    /// How many bytes have to be looked at.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Slice(bytes) => bytes.len(),
+            Self::Unread(_, run) => run.len(),
+            Self::Stored(_) => 0,
+        }
+    }
+}
+
+/// The chunks of a save, in batches. Those of one leaf come in their order.
+pub(super) trait Batches<'s> {
+    /// The next chunks; none at the end.
+    fn next(&mut self) -> Result<Vec<Chunk<'s>>>;
+
+    /// Told of a leaf that differs from the newest step: its memory need not be held for longer.
+    fn changed(&mut self, _leaf: usize) {}
+
+    /// The shared memory that the leaf is in.
+    fn memory(&self, _leaf: usize) -> Memory {
+        Memory::default()
+    }
+}
+
+/// A chunk that is ready to be written.
+pub(super) struct EncodedChunk<'s> {
+    pub(super) leaf: usize,
+    pub(super) stored: Stored<'s>,
+}
+
+pub(super) enum Stored<'s> {
+    /// As it is in the file already.
+    Unchanged(StoredChunk),
+    New(ChunkInfo, Bytes<'s>),
+}
+
+/// The stored bytes of a new chunk.
+pub(super) enum Bytes<'s> {
+    Slice(&'s [u8]),
+    Owned(Vec<u8>),
+}
+
+impl Bytes<'_> {
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Slice(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// Encodes chunks, on any thread.
+#[derive(Clone, Copy)]
+pub(super) struct Encoder<'e> {
+    pub(super) leaves: &'e [PlannedLeaf],
+    pub(super) reuse: &'e Reuse,
+}
+
+impl Encoder<'_> {
+    /// Encodes what is not in the file as it is.
+    pub(super) fn encode<'s>(
+        &self,
+        chunk: Chunk<'s>,
+        reader: &mut StoredReader,
+    ) -> Result<EncodedChunk<'s>> {
+        let Chunk { leaf: number, index, raw } = chunk;
+        let Some(leaf) = self.leaves.get(number) else {
+            return Err(Error::invalid("a chunk is of a leaf that is not there"));
+        };
+        let bytes = match raw {
+            Raw::Stored(chunk) => {
+                return Ok(EncodedChunk { leaf: number, stored: Stored::Unchanged(chunk) });
+            }
+            Raw::Slice(bytes) => Bytes::Slice(bytes),
+            Raw::Unread(source, run) => Bytes::Owned(read_run(source, leaf, run)?),
+        };
+        let raw = bytes.as_slice();
+        leaf.check_values(raw)?;
+        let id = ChunkId { path: &leaf.encoded, shard: 0, index, dtype: leaf.meta.dtype };
+        let hash = codec::content_hash(raw);
+        if let Some(chunk) = self.reuse.find(number, id, raw, hash, reader) {
+            return Ok(EncodedChunk { leaf: number, stored: Stored::Unchanged(chunk) });
+        }
+        let (info, stored) = codec::encode(id, raw, hash, leaf.compression);
+        let stored = match stored {
+            Cow::Owned(stored) => Bytes::Owned(stored),
+            Cow::Borrowed(_) => bytes,
+        };
+        Ok(EncodedChunk { leaf: number, stored: Stored::New(info, stored) })
+    }
+}

@@ -1,0 +1,216 @@
+//! Source → leaves that are to be saved, each checked, and cut into batches of chunks.
+
+use std::ops::Range;
+
+use super::chunk::{Batches, Chunk, Raw};
+use super::plan::cuts;
+use super::reuse::{Memory, Reuse};
+use crate::codec::Compression;
+use crate::dtype::{DType, Element, zeroed};
+use crate::error::{Error, Result};
+use crate::path::KeyPath;
+use crate::shape::boxes;
+use crate::tree::{Data, LeafKind, LeafMeta, LeafSource};
+
+/// The raw bytes that are encoded while the batch before is written.
+pub(super) const BATCH_BYTES: usize = 8 << 20;
+
+/// A leaf that is to be saved, without its contents.
+#[derive(Debug)]
+pub(super) struct PlannedLeaf {
+    pub(super) path: KeyPath,
+    pub(super) encoded: Vec<u8>,
+    pub(super) meta: LeafMeta,
+    pub(super) size_bytes: usize,
+    pub(super) compression: Compression,
+}
+
+impl PlannedLeaf {
+    /// How the leaf is cut.
+    pub(super) fn cuts(&self) -> impl Iterator<Item = (u32, Range<usize>)> {
+        // A leaf of 2^32 chunks is beyond the limit of a record, which is checked before.
+        (0u32..).zip(cuts(self.size_bytes, self.compression))
+    }
+
+    /// Checks that a source gives what can be restored: a `bool` is 0 or 1.
+    pub(super) fn check_values(&self, raw: &[u8]) -> Result<()> {
+        if self.meta.dtype == DType::Bool && bool::view(raw).is_none() {
+            return Err(
+                Error::invalid("a byte of a bool array is neither 0 nor 1").at_path(&self.path)
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The leaves of a source, all checked.
+pub(super) struct SourceLeaves<'s> {
+    pub(super) source: &'s dyn LeafSource,
+    pub(super) list: Vec<PlannedLeaf>,
+    /// The whole contents of each leaf, if they are in memory: the source has them there, or they
+    /// are a text.
+    pub(super) contents: Vec<Option<Data<'s>>>,
+}
+
+impl<'s> SourceLeaves<'s> {
+    pub(super) fn new(
+        source: &'s dyn LeafSource,
+        metas: &[(KeyPath, &LeafMeta)],
+        compression: Compression,
+    ) -> Result<Self> {
+        let all = source.borrow_all();
+        if let Some(all) = &all
+            && all.len() != metas.len()
+        {
+            return Err(Error::invalid(format!(
+                "the source gives the contents of {} leaves, its structure has {}",
+                all.len(),
+                metas.len()
+            )));
+        }
+        let (mut list, mut contents) = (Vec::new(), Vec::new());
+        for (number, (path, meta)) in metas.iter().enumerate() {
+            meta.check().map_err(|error| error.at_path(path))?;
+            let leaf = PlannedLeaf {
+                encoded: path.encode(),
+                path: path.clone(),
+                size_bytes: meta.size_bytes()?,
+                meta: (*meta).clone(),
+                compression,
+            };
+            let in_memory = match &all {
+                Some(all) => all.get(number).map(|leaf| leaf.data()),
+                None => source.borrow(path).map(Data::Borrowed),
+            };
+            contents.push(checked(source, &leaf, in_memory)?);
+            list.push(leaf);
+        }
+        Ok(Self { source, list, contents })
+    }
+
+    /// The chunks of all leaves, batch by batch.
+    pub(super) fn batches<'b>(&'b self, reuse: &'b Reuse) -> SourceBatches<'b> {
+        SourceBatches {
+            leaves: self,
+            reuse,
+            next_leaf: 0,
+            rest: Vec::new().into_iter(),
+            changed: vec![false; self.list.len()],
+        }
+    }
+
+    /// The chunks of the leaf `number`.
+    fn chunks<'b>(&'b self, number: usize, reuse: &'b Reuse) -> Vec<Chunk<'b>> {
+        let (Some(leaf), Some(contents)) = (self.list.get(number), self.contents.get(number))
+        else {
+            return Vec::new();
+        };
+        if let Some(unchanged) = contents.as_ref().and_then(|data| reuse.unchanged(number, data)) {
+            return unchanged;
+        }
+        let chunk = |(index, run): (u32, Range<usize>)| {
+            let in_memory = contents.as_ref().and_then(|data| data.bytes().get(run.clone()));
+            let raw = in_memory.map_or(Raw::Unread(self.source, run), Raw::Slice);
+            Chunk { leaf: number, index, raw }
+        };
+        leaf.cuts().map(chunk).collect()
+    }
+}
+
+/// The contents of a leaf, as long as they should be. A string or JSON value is checked to be one;
+/// a text has no parts that could be checked on their own, so it is read as a whole.
+fn checked<'s>(
+    source: &dyn LeafSource,
+    leaf: &PlannedLeaf,
+    contents: Option<Data<'s>>,
+) -> Result<Option<Data<'s>>> {
+    let PlannedLeaf { path, meta, size_bytes, .. } = leaf;
+    if let Some(contents) = &contents
+        && contents.bytes().len() != *size_bytes
+    {
+        return Err(Error::invalid(format!(
+            "the source gives {} bytes for {meta}, expected {size_bytes}",
+            contents.bytes().len()
+        ))
+        .at_path(path));
+    }
+    if !matches!(meta.kind, LeafKind::String | LeafKind::Json) {
+        return Ok(contents);
+    }
+    let text = match contents {
+        Some(text) => text,
+        None => Data::shared(read_run(source, leaf, 0..*size_bytes)?),
+    };
+    meta.check_text(text.bytes()).map_err(|error| error.at_path(path))?;
+    Ok(Some(text))
+}
+
+/// Reads the bytes `run` of a leaf from a source that doesn't have it in memory.
+pub(super) fn read_run(
+    source: &dyn LeafSource,
+    leaf: &PlannedLeaf,
+    run: Range<usize>,
+) -> Result<Vec<u8>> {
+    let mut raw: Vec<u8> = zeroed(run.len()).map_err(|error| error.at_path(&leaf.path))?;
+    read_run_into(source, leaf, run, &mut raw)?;
+    Ok(raw)
+}
+
+/// [`read_run`] into memory of the same length.
+pub(super) fn read_run_into(
+    source: &dyn LeafSource,
+    leaf: &PlannedLeaf,
+    run: Range<usize>,
+    out: &mut [u8],
+) -> Result<()> {
+    let element_bytes = leaf.meta.dtype.size_bytes();
+    let elements = run.start / element_bytes..run.end / element_bytes;
+    let mut rest = out;
+    for region in boxes(&leaf.meta.shape, elements) {
+        let (out, after) = rest.split_at_mut(region.elements() * element_bytes);
+        source.read_region(&leaf.path, &region, out).map_err(|error| error.at_path(&leaf.path))?;
+        rest = after;
+    }
+    Ok(())
+}
+
+/// The chunks of a source, which are read from it where they are encoded.
+pub(super) struct SourceBatches<'b> {
+    leaves: &'b SourceLeaves<'b>,
+    reuse: &'b Reuse,
+    next_leaf: usize,
+    /// What is left of the leaf before.
+    rest: std::vec::IntoIter<Chunk<'b>>,
+    /// The leaves that have new chunks.
+    changed: Vec<bool>,
+}
+
+impl<'b> Batches<'b> for SourceBatches<'b> {
+    fn next(&mut self) -> Result<Vec<Chunk<'b>>> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while bytes < BATCH_BYTES {
+            if let Some(chunk) = self.rest.next() {
+                bytes += chunk.raw.len();
+                batch.push(chunk);
+            } else if self.next_leaf < self.leaves.list.len() {
+                self.rest = self.leaves.chunks(self.next_leaf, self.reuse).into_iter();
+                self.next_leaf += 1;
+            } else {
+                break;
+            }
+        }
+        Ok(batch)
+    }
+
+    fn changed(&mut self, leaf: usize) {
+        if let Some(changed) = self.changed.get_mut(leaf) {
+            *changed = true;
+        }
+    }
+
+    fn memory(&self, leaf: usize) -> Memory {
+        let contents = self.leaves.contents.get(leaf).and_then(Option::as_ref);
+        let unchanged = self.changed.get(leaf) == Some(&false);
+        contents.map_or_else(Memory::default, |data| Memory::of(data, unchanged))
+    }
+}

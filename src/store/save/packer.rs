@@ -1,0 +1,242 @@
+//! Chunks → packs → transactions.
+//!
+//! * A chunk that fills a page goes from the memory that it is in to the database page as it is. Other
+//!   chunks are collected in packs that they share.
+//! * Payload is committed in waves that redb writes once. Packs of a wave belong to no step until
+//!   the step's own transaction raises the mark over them.
+//! * While one batch of chunks is written, the next one is encoded on other threads.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
+
+use super::chunk::{Batches, EncodedChunk, Encoder, Stored};
+use super::encoding::encode_beside;
+use super::plan::{fills_pack, shared_pack_bytes};
+use super::reuse::LastStep;
+use crate::codec::Compression;
+use crate::db::{WAVE_BYTES, WriteTx};
+use crate::error::Result;
+use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, PACK_OVERHEAD_BYTES};
+use crate::record::{LeafRecord, PackRange, StoredChunk};
+use crate::store::totals::Totals;
+
+/// What was packed.
+pub(super) struct Packed<'d> {
+    /// The open transaction, for the step's own rows.
+    pub(super) tx: WriteTx<'d>,
+    /// Encoded paths and leaf records.
+    pub(super) rows: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) totals: Totals,
+    /// The new packs.
+    pub(super) packs: PackRange,
+    /// The packs of earlier steps that this one uses too.
+    pub(super) reused_packs: BTreeSet<u64>,
+    pub(super) counts: Counts,
+    /// What the next save can reuse.
+    pub(super) last: LastStep,
+}
+
+/// What became of the chunks of a save.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) new_chunks: u64,
+    /// Stored bytes.
+    pub(super) new_bytes: u64,
+    pub(super) reused_chunks: u64,
+    /// Raw bytes.
+    pub(super) reused_bytes: u64,
+}
+
+/// Where packs go: those from `first_pack` on are free.
+pub(super) struct Target<'d> {
+    pub(super) step: u64,
+    pub(super) tx: WriteTx<'d>,
+    pub(super) first_pack: u64,
+    pub(super) compression: Compression,
+}
+
+/// Writes all chunks of `batches`.
+pub(super) fn pack<'d>(
+    encoder: Encoder<'_>,
+    batches: &mut dyn Batches<'_>,
+    target: Target<'d>,
+    threads: NonZeroUsize,
+) -> Result<Packed<'d>> {
+    let mut packer = Packer::new(target, encoder.leaves.len());
+    let mut ready = Vec::new();
+    loop {
+        let batch = batches.next()?;
+        if batch.is_empty() {
+            packer.write(ready, batches)?;
+            return packer.finish(encoder, batches);
+        }
+        let (written, next) =
+            encode_beside(encoder, batch, threads, || packer.write(ready, batches));
+        written?;
+        ready = match next {
+            Ok(next) => next?,
+            Err(panic) => {
+                // The source panicked. The transaction ends in peace before that goes on.
+                drop(packer);
+                resume_unwind(panic)
+            }
+        };
+    }
+}
+
+/// Writes chunks in their order.
+struct Packer<'d> {
+    step: u64,
+    tx: WriteTx<'d>,
+    /// Payload in `tx` so far, in bytes of pages.
+    wave_bytes: usize,
+    packs: PackRange,
+    reused_packs: BTreeSet<u64>,
+    counts: Counts,
+    shared: SharedPack,
+    shared_capacity: usize,
+    leaves: Vec<PackedLeaf>,
+}
+
+/// The chunks of a leaf so far; the pack of a chunk that is still collected is not known.
+#[derive(Default, Clone)]
+struct PackedLeaf {
+    chunks: Vec<StoredChunk>,
+    /// Whether any of them is new.
+    changed: bool,
+}
+
+/// A pack that chunks are collected in. It gets its number when it is written, since the database
+/// takes ascending numbers fastest.
+#[derive(Default)]
+struct SharedPack {
+    bytes: Vec<u8>,
+    /// The chunks in it, as numbers of leaf and chunk.
+    members: Vec<(usize, usize)>,
+}
+
+impl<'d> Packer<'d> {
+    fn new(target: Target<'d>, leaves: usize) -> Self {
+        Self {
+            step: target.step,
+            tx: target.tx,
+            wave_bytes: 0,
+            packs: PackRange { first: target.first_pack, count: 0 },
+            reused_packs: BTreeSet::new(),
+            counts: Counts::default(),
+            shared: SharedPack::default(),
+            shared_capacity: shared_pack_bytes(target.compression),
+            leaves: vec![PackedLeaf::default(); leaves],
+        }
+    }
+
+    fn write(&mut self, batch: Vec<EncodedChunk<'_>>, batches: &mut dyn Batches<'_>) -> Result<()> {
+        for EncodedChunk { leaf, stored } in batch {
+            let (chunk, changed) = match stored {
+                Stored::Unchanged(chunk) => (self.reuse(chunk), false),
+                Stored::New(info, bytes) => {
+                    let (pack, offset) = self.place(leaf, bytes.as_slice())?;
+                    (StoredChunk { pack, offset, info }, true)
+                }
+            };
+            let Some(leaf_so_far) = self.leaves.get_mut(leaf) else { continue };
+            leaf_so_far.chunks.push(chunk);
+            if changed && !leaf_so_far.changed {
+                leaf_so_far.changed = true;
+                batches.changed(leaf);
+            }
+        }
+        Ok(())
+    }
+
+    fn reuse(&mut self, chunk: StoredChunk) -> StoredChunk {
+        self.counts.reused_chunks += 1;
+        self.counts.reused_bytes += u64::from(chunk.info.raw_len);
+        self.reused_packs.insert(chunk.pack);
+        chunk
+    }
+
+    /// Writes the stored bytes of the next chunk of a leaf, or collects them: then the pack is told
+    /// later.
+    fn place(&mut self, leaf: usize, stored: &[u8]) -> Result<(u64, u32)> {
+        self.counts.new_chunks += 1;
+        self.counts.new_bytes += u64::try_from(stored.len()).unwrap_or(u64::MAX);
+        if fills_pack(stored.len()) {
+            return Ok((self.write_pack(stored)?, 0));
+        }
+        Ok((0, self.collect(leaf, stored)?))
+    }
+
+    /// Adds the next chunk of a leaf to the shared pack, and begins another pack where that is
+    /// full. Returns the offset in the pack.
+    fn collect(&mut self, leaf: usize, stored: &[u8]) -> Result<u32> {
+        let room = self
+            .shared_capacity
+            .saturating_sub(self.shared.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES));
+        if stored.len() > room {
+            self.write_shared()?;
+        }
+        let aligned = self.shared.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES);
+        self.shared.bytes.resize(aligned, 0);
+        self.shared.bytes.extend_from_slice(stored);
+        let chunk = self.leaves.get(leaf).map_or(0, |leaf| leaf.chunks.len());
+        self.shared.members.push((leaf, chunk));
+        // A pack is far below 4 GiB.
+        Ok(u32::try_from(aligned).unwrap_or(u32::MAX))
+    }
+
+    /// Writes the shared pack, and tells its number to the chunks in it.
+    fn write_shared(&mut self) -> Result<()> {
+        let SharedPack { mut bytes, mut members } = std::mem::take(&mut self.shared);
+        if !members.is_empty() {
+            let number = self.write_pack(&bytes)?;
+            for (leaf, chunk) in members.drain(..) {
+                let leaf = self.leaves.get_mut(leaf);
+                if let Some(chunk) = leaf.and_then(|leaf| leaf.chunks.get_mut(chunk)) {
+                    chunk.pack = number;
+                }
+            }
+            bytes.clear();
+        }
+        self.shared = SharedPack { bytes, members };
+        Ok(())
+    }
+
+    /// Writes a pack under the next number, in a new wave if this one is full.
+    fn write_pack(&mut self, bytes: &[u8]) -> Result<u64> {
+        debug_assert!(bytes.len() <= MAX_PACK_BYTES);
+        let page_bytes = (bytes.len() + PACK_OVERHEAD_BYTES).next_power_of_two();
+        if self.wave_bytes > 0 && self.wave_bytes + page_bytes > WAVE_BYTES {
+            self.tx.commit_wave()?;
+            self.wave_bytes = 0;
+        }
+        let number = self.packs.first + self.packs.count;
+        self.tx.insert_pack(number, bytes)?;
+        self.packs.count += 1;
+        self.wave_bytes += page_bytes;
+        Ok(number)
+    }
+
+    /// Writes what is still collected, and makes the leaf records.
+    fn finish(mut self, encoder: Encoder<'_>, batches: &dyn Batches<'_>) -> Result<Packed<'d>> {
+        self.write_shared()?;
+        let mut totals = Totals::default();
+        let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());
+        for (number, (leaf, packed)) in encoder.leaves.iter().zip(self.leaves).enumerate() {
+            let record = LeafRecord { meta: leaf.meta.clone(), chunks: packed.chunks };
+            totals.add(&leaf.encoded, &record);
+            rows.push((leaf.encoded.clone(), record.encode(self.step, &leaf.encoded)?));
+            last.push((leaf.encoded.clone(), record, batches.memory(number)));
+        }
+        Ok(Packed {
+            tx: self.tx,
+            rows,
+            totals,
+            packs: self.packs,
+            reused_packs: self.reused_packs,
+            counts: self.counts,
+            last: LastStep::new(self.step, last),
+        })
+    }
+}

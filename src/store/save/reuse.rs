@@ -1,0 +1,229 @@
+//! Unchanged chunks: what the file has already of a leaf is not written again.
+//!
+//! A chunk is compared with the chunk of the same number of the same leaf in the newest step. The
+//! content hash finds it; then the stored bytes are read, checked and compared, so no hash is trusted
+//! with data, and a stored chunk that is damaged is written anew. Only a leaf that still is in the very
+//! memory it was saved from, shared by reference count and so unchanged, is taken without a look.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use super::chunk::{Chunk, Raw};
+use super::leaves::PlannedLeaf;
+use crate::codec::{self, ChunkId, Codec};
+use crate::db::{Pack, ReadTx};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::record::{LeafRecord, StoredChunk};
+use crate::store::fill::{chunk_error, open_pack, stored_bytes};
+use crate::tree::{Buffer, Data};
+
+/// The newest step, as far as the next save can reuse it.
+pub(crate) struct LastStep {
+    step: u64,
+    leaves: Vec<LastLeaf>,
+    /// Bytes of each pack that the step uses.
+    used: HashMap<u64, u64>,
+}
+
+struct LastLeaf {
+    path: Vec<u8>,
+    dtype: DType,
+    chunks: Vec<StoredChunk>,
+    memory: Memory,
+}
+
+/// The shared memory that a leaf was saved from.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// While it is alive, it is the same memory, unchanged.
+    alive: Option<Weak<dyn Buffer>>,
+    /// Held for a leaf that did not change when it was last saved, so that the same array in a new
+    /// wrapping is known again. Its owner gets a copy when it changes the array all the same.
+    held: Option<Arc<dyn Buffer>>,
+}
+
+impl Memory {
+    /// The memory of `data`, held or not.
+    pub(super) fn of(data: &Data<'_>, unchanged: bool) -> Self {
+        let Data::Shared(buffer) = data else { return Self::default() };
+        let held = unchanged.then(|| Arc::clone(buffer));
+        Self { alive: Some(Arc::downgrade(buffer)), held }
+    }
+
+    fn is_of(&self, data: &Data<'_>) -> bool {
+        let Data::Shared(buffer) = data else { return false };
+        let same_place = |held: &Arc<dyn Buffer>| std::ptr::eq(held.bytes(), buffer.bytes());
+        self.alive.as_ref().is_some_and(|alive| Weak::ptr_eq(alive, &Arc::downgrade(buffer)))
+            || self.held.as_ref().is_some_and(same_place)
+    }
+}
+
+impl LastStep {
+    /// What `records`, with their paths and memories, leave to the next save.
+    pub(super) fn new(
+        step: u64,
+        leaves: impl IntoIterator<Item = (Vec<u8>, LeafRecord, Memory)>,
+    ) -> Self {
+        let leaf = |(path, record, memory): (Vec<u8>, LeafRecord, Memory)| LastLeaf {
+            path,
+            dtype: record.meta.dtype,
+            chunks: record.chunks,
+            memory,
+        };
+        let leaves: Vec<LastLeaf> = leaves.into_iter().map(leaf).collect();
+        let mut used = HashMap::new();
+        for chunk in leaves.iter().flat_map(|leaf| &leaf.chunks) {
+            *used.entry(chunk.pack).or_default() += u64::from(chunk.info.stored_len);
+        }
+        Self { step, leaves, used }
+    }
+
+    /// Reads the leaf records of `step`.
+    fn read(tx: &ReadTx, step: u64) -> Result<Self> {
+        let decode = |(path, record): (Vec<u8>, Vec<u8>)| {
+            let record = LeafRecord::decode(step, &path, &record)?;
+            Ok((path, record, Memory::default()))
+        };
+        let leaves: Result<Vec<_>> = tx.leaves(step)?.into_iter().map(decode).collect();
+        Ok(Self::new(step, leaves?))
+    }
+}
+
+/// What one save can reuse.
+#[derive(Default)]
+pub(super) struct Reuse(Option<Candidates>);
+
+struct Candidates {
+    tx: ReadTx,
+    last: Arc<LastStep>,
+    /// For each leaf that is saved the number of the last one of the same path and element type.
+    places: Vec<Option<usize>>,
+}
+
+/// The pack that a thread read last, and memory to decode chunks into.
+#[derive(Default)]
+pub(super) struct StoredReader {
+    pack: Option<(u64, Pack)>,
+    raw: Vec<u8>,
+}
+
+impl Reuse {
+    /// What `leaves` can have in common with the newest step that `tx` sees; `last` is what is
+    /// remembered of the save before. A step that can't be read is not reused.
+    pub(super) fn new(tx: ReadTx, last: Option<Arc<LastStep>>, leaves: &[PlannedLeaf]) -> Self {
+        let newest = tx.last_step().and_then(|step| match (step, last) {
+            (Some(step), Some(last)) if last.step == step => Ok(Some(last)),
+            (Some(step), _) => LastStep::read(&tx, step).map(|last| Some(Arc::new(last))),
+            (None, _) => Ok(None),
+        });
+        match newest {
+            Ok(Some(last)) => {
+                let places = last.places(leaves);
+                Self(Some(Candidates { tx, last, places }))
+            }
+            Ok(None) => Self(None),
+            Err(error) => {
+                tracing::warn!(%error, "the newest step can't be read, so all is written anew");
+                Self(None)
+            }
+        }
+    }
+
+    fn last_leaf(&self, leaf: usize) -> Option<&LastLeaf> {
+        let candidates = self.0.as_ref()?;
+        candidates.last.leaves.get((*candidates.places.get(leaf)?)?)
+    }
+
+    /// The chunks of a leaf that is in the memory in which it was when it was last saved.
+    pub(super) fn unchanged(&self, leaf: usize, data: &Data<'_>) -> Option<Vec<Chunk<'static>>> {
+        let last = self.last_leaf(leaf)?;
+        let raw_bytes: u64 = last.chunks.iter().map(|chunk| u64::from(chunk.info.raw_len)).sum();
+        if !last.memory.is_of(data) || u64::try_from(data.bytes().len()) != Ok(raw_bytes) {
+            return None;
+        }
+        let chunk =
+            |(index, chunk): (u32, &StoredChunk)| Chunk { leaf, index, raw: Raw::Stored(*chunk) };
+        Some((0u32..).zip(&last.chunks).map(chunk).collect())
+    }
+
+    /// The stored chunk that is exactly `raw`, if there is one worth keeping.
+    pub(super) fn find(
+        &self,
+        leaf: usize,
+        id: ChunkId<'_>,
+        raw: &[u8],
+        hash: [u8; 16],
+        reader: &mut StoredReader,
+    ) -> Option<StoredChunk> {
+        let candidates = self.0.as_ref()?;
+        let last = self.last_leaf(leaf)?;
+        let chunk = last.chunks.get(usize::try_from(id.index).ok()?)?;
+        if chunk.info.hash != hash || usize::try_from(chunk.info.raw_len) != Ok(raw.len()) {
+            return None;
+        }
+        match candidates.is_stored(chunk, id, raw, reader) {
+            Ok(stored) => stored.then_some(*chunk),
+            Err(error) => {
+                let index = id.index;
+                tracing::warn!(%error, index, "a stored chunk is damaged, and is written anew");
+                None
+            }
+        }
+    }
+}
+
+impl LastStep {
+    fn places(&self, leaves: &[PlannedLeaf]) -> Vec<Option<usize>> {
+        let is_at = |place: usize, leaf: &PlannedLeaf| {
+            self.leaves.get(place).is_some_and(|last| last.path == leaf.encoded)
+        };
+        // Mostly the structure is the same as in the step before.
+        let mut by_path = None;
+        let find = |(number, leaf): (usize, &PlannedLeaf)| {
+            let place = if is_at(number, leaf) {
+                number
+            } else {
+                let by_path = by_path.get_or_insert_with(|| {
+                    let paths = self.leaves.iter().map(|last| &last.path[..]);
+                    paths.zip(0..).collect::<HashMap<&[u8], usize>>()
+                });
+                *by_path.get(&leaf.encoded[..])?
+            };
+            let last = self.leaves.get(place)?;
+            (last.dtype == leaf.meta.dtype).then_some(place)
+        };
+        leaves.iter().enumerate().map(find).collect()
+    }
+}
+
+impl Candidates {
+    /// Whether `chunk` is stored with the contents `raw`, in a pack that is not mostly dead.
+    fn is_stored(
+        &self,
+        chunk: &StoredChunk,
+        id: ChunkId<'_>,
+        raw: &[u8],
+        reader: &mut StoredReader,
+    ) -> Result<bool> {
+        if reader.pack.as_ref().is_none_or(|(number, _)| *number != chunk.pack) {
+            reader.pack = None;
+            reader.pack = Some((chunk.pack, open_pack(&self.tx, chunk.pack)?));
+        }
+        let Some((_, pack)) = &reader.pack else { return Ok(false) };
+        // What is left of a pack that was shared would hold its room for good. So a pack of which
+        // the newest step uses less than half is not used any further.
+        let used = self.last.used.get(&chunk.pack).copied().unwrap_or_default();
+        if used.saturating_mul(2) < u64::try_from(pack.bytes().len()).unwrap_or(u64::MAX) {
+            return Ok(false);
+        }
+        let stored = stored_bytes(pack, chunk)?;
+        if chunk.info.codec == Codec::Raw && stored == raw {
+            return Ok(true);
+        }
+        reader.raw.resize(raw.len(), 0);
+        codec::decode(id, &chunk.info, stored, &mut reader.raw)
+            .map_err(|error| chunk_error(error, id))?;
+        Ok(reader.raw == raw)
+    }
+}

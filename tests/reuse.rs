@@ -1,0 +1,247 @@
+//! What did not change is not written again, whatever becomes of the steps that share it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use milepost::{CheckpointStore, Leaf, SaveOptions, SaveReport, StoreOptions, Tree};
+use proptest::prelude::*;
+
+struct Store {
+    folder: tempfile::TempDir,
+    store: CheckpointStore,
+}
+
+impl Store {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = CheckpointStore::create(folder.path().join("store")).unwrap();
+        Self { folder, store }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    fn save(&self, step: u64, state: &Tree<Leaf<'_>>) -> SaveReport {
+        self.store.save(step, state, &SaveOptions::new()).unwrap()
+    }
+
+    fn check(&self) {
+        let report = self.store.verify().unwrap();
+        assert!(report.faults.is_empty() && report.is_complete(), "{:?}", report.faults);
+        assert_eq!(report.unfinished_packs, 0);
+    }
+}
+
+/// `megabytes` of noise.
+fn noise(seed: u32, megabytes: usize) -> Vec<u32> {
+    let mut value = seed.wrapping_mul(0x9e37_79b9) | 1;
+    let next = || {
+        value ^= value << 13;
+        value ^= value >> 17;
+        value ^= value << 5;
+        value
+    };
+    std::iter::repeat_with(next).take(megabytes * 250_000).collect()
+}
+
+fn array(elements: Vec<u32>) -> Tree<Leaf<'static>> {
+    let length = elements.len();
+    Tree::Leaf(Leaf::from_vec(elements, [length]).unwrap())
+}
+
+#[test]
+fn frozen_leaves_are_written_once() {
+    let store = Store::new();
+    let state = |step: u32| {
+        Tree::map([("frozen", array(noise(1, 20))), ("trained", array(noise(step, 1)))])
+    };
+    let first = store.save(1, &state(1));
+    assert_eq!(first.cost.reused_chunks, 0);
+    assert_eq!(first.cost.written_bytes, 21_000_000);
+    for step in 2..6 {
+        let cost = store.save(u64::from(step), &state(step)).cost;
+        assert_eq!((cost.reused_bytes, cost.written_bytes), (20_000_000, 1_000_000));
+    }
+    assert!(fs::metadata(store.path()).unwrap().len() < 40_000_000);
+    for step in 1..6 {
+        assert_eq!(store.store.read(u64::from(step)).unwrap().restore().unwrap(), state(step));
+    }
+    store.check();
+}
+
+/// The chunks of a leaf depended on what stood before it, so a longer log made the weights new.
+#[test]
+fn a_leaf_that_grows_leaves_the_others_as_they_are() {
+    let store = Store::new();
+    let state = |length: usize| {
+        let log = Tree::Leaf(Leaf::string("x".repeat(length)));
+        Tree::map([("log", log), ("w", array(noise(1, 1)))])
+    };
+    store.save(1, &state(10_000));
+    let cost = store.save(2, &state(70_000)).cost;
+    assert_eq!((cost.reused_bytes, cost.written_bytes), (1_000_000, 70_000));
+}
+
+#[test]
+fn only_the_chunks_that_changed_are_written() {
+    let store = Store::new();
+    let mut elements = noise(1, 20);
+    store.save(1, &array(elements.clone()));
+    elements[3_000_000] ^= 1;
+    let cost = store.save(2, &array(elements.clone())).cost;
+    assert_eq!(cost.written_chunks, 1);
+    assert_eq!(store.store.read(2).unwrap().restore().unwrap(), array(elements));
+}
+
+/// A leaf of another path or element type with the same bytes is another one: its checksums are.
+#[test]
+fn the_same_bytes_elsewhere_are_written() {
+    let store = Store::new();
+    let bytes: Vec<u8> = noise(1, 1).into_iter().flat_map(u32::to_le_bytes).collect();
+    store.save(1, &Tree::map([("a", array(noise(1, 1)))]));
+    assert_eq!(store.save(2, &Tree::map([("b", array(noise(1, 1)))])).cost.reused_chunks, 0);
+    let length = bytes.len();
+    let other = Tree::map([("b", Tree::Leaf(Leaf::from_vec(bytes, [length]).unwrap()))]);
+    assert_eq!(store.save(3, &other).cost.reused_chunks, 0);
+    assert_eq!(store.store.read(3).unwrap().restore().unwrap(), other);
+}
+
+/// A stored chunk is compared before it is used again, so damage does not spread to later steps.
+#[test]
+fn a_damaged_chunk_is_written_anew() {
+    let store = Store::new();
+    let state = array(noise(1, 2));
+    store.save(1, &state);
+    let path = store.path();
+    drop(store.store);
+    let mut bytes = fs::read(&path).unwrap();
+    let pattern: Vec<u8> =
+        noise(1, 2)[100_000..100_004].iter().flat_map(|e| e.to_le_bytes()).collect();
+    let at = bytes.windows(16).position(|window| window == pattern).unwrap();
+    bytes[at] ^= 1;
+    fs::write(&path, bytes).unwrap();
+
+    let store = CheckpointStore::open(&path).unwrap();
+    assert!(store.read(1).unwrap().restore().is_err());
+    let cost = store.save(2, &state, &SaveOptions::new()).unwrap().cost;
+    assert_eq!(cost.written_chunks, 1);
+    assert_eq!(store.read(2).unwrap().restore().unwrap(), state);
+}
+
+#[test]
+fn a_step_is_replaced_by_one_that_shares_its_packs() {
+    let store = Store::new();
+    let state = |step: u32| Tree::map([("a", array(noise(1, 2))), ("b", array(noise(step, 1)))]);
+    store.save(1, &state(1));
+    let replace = SaveOptions::new().replace();
+    let report = store.store.save(1, &state(2), &replace).unwrap();
+    assert_eq!(report.cost.reused_bytes, 2_000_000);
+    assert_eq!(store.store.read(1).unwrap().restore().unwrap(), state(2));
+    store.check();
+    store.store.delete(1).unwrap();
+    assert_eq!(store.store.stats().unwrap().packs, 0);
+}
+
+/// The memory is known again, so there is nothing to hash or to compare.
+#[test]
+fn shared_memory_that_nobody_changed_is_not_looked_at() {
+    let store = Store::new();
+    let mut shared = ndarray::ArcArray::from_vec(noise(1, 8));
+    // A checkpoint wraps its arrays anew each time.
+    let save = |step, shared: &ndarray::ArcArray<u32, ndarray::Ix1>| {
+        store.store.save(step, shared, &SaveOptions::new()).unwrap()
+    };
+    save(1, &shared);
+    assert_eq!(save(2, &shared).cost.written_chunks, 0);
+    damage_all_packs(&store);
+    // Looked at, they would be found damaged and be written anew.
+    let cost = save(3, &shared).cost;
+    assert_eq!((cost.written_chunks, cost.reused_bytes), (0, 8_000_000));
+    // Whoever changes a shared array gets one of his own: that is seen.
+    shared[7] ^= 1;
+    assert!(save(4, &shared).cost.written_chunks > 0);
+    let mut back = ndarray::ArcArray::from_vec(vec![0; 2_000_000]);
+    store.store.read(4).unwrap().restore_into(&mut back).unwrap();
+    assert_eq!(back, shared);
+}
+
+/// Overwrites the contents of the first chunks of all packs in the file.
+fn damage_all_packs(store: &Store) {
+    use std::os::unix::fs::FileExt;
+    let bytes = fs::read(store.path()).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(store.path()).unwrap();
+    let elements = noise(1, 8);
+    let pattern: Vec<u8> = elements[1000..1004].iter().flat_map(|e| e.to_le_bytes()).collect();
+    let at = bytes.windows(16).position(|window| window == pattern).unwrap();
+    file.write_all_at(&[0; 16], u64::try_from(at).unwrap()).unwrap();
+}
+
+/// What is left of a pack that many small leaves shared must not stay for the last of them.
+#[test]
+fn packs_that_are_mostly_dead_are_left() {
+    let store = Store::new();
+    let mut seeds: Vec<u32> = (0..1000).collect();
+    let state = |seeds: &[u32]| Tree::list(seeds.iter().map(|seed| array(vec![*seed; 200])));
+    store.save(0, &state(&seeds));
+    let packs = store.store.stats().unwrap().packs;
+    for step in 1..50u64 {
+        // Other leaves change in every step, and each is idle for twenty.
+        for seed in seeds.iter_mut().skip(usize::try_from(step % 20).unwrap()).step_by(20) {
+            *seed += 1000;
+        }
+        store.save(step, &state(&seeds));
+        store.store.delete(step - 1).unwrap();
+        assert!(store.store.stats().unwrap().packs <= 3 * packs);
+    }
+    assert_eq!(store.store.read(49).unwrap().restore().unwrap(), state(&seeds));
+    store.check();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// In whatever order steps go that share packs, nothing of the others goes, and at the end
+    /// nothing is left.
+    #[test]
+    fn steps_are_deleted_in_any_order(
+        changes in prop::collection::vec((0usize..6, 0u32..3), 2..8),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 8),
+        lz4: bool,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let compression = if lz4 { milepost::Compression::Lz4 } else { milepost::Compression::None };
+        let options = StoreOptions::new().compression(compression);
+        let store = CheckpointStore::create_with(&path, options).unwrap();
+        let mut seeds = [0u32; 6];
+        let mut states = Vec::new();
+        for (step, (leaf, seed)) in (0u64..).zip(&changes) {
+            seeds[*leaf] = *seed;
+            let leaves = seeds.iter().enumerate().map(|(number, seed)| {
+                let mut elements = noise(*seed, 1);
+                // Leaves of all sizes, with long runs for LZ4.
+                elements.truncate([10, 2_000, 20_000, 70_000, 140_000, 250_000][number]);
+                elements.iter_mut().step_by(3).for_each(|element| *element = 7);
+                array(elements)
+            });
+            let state = Tree::list(leaves);
+            store.save(step, &state, &SaveOptions::new()).unwrap();
+            states.push((step, state));
+        }
+        for index in order {
+            if states.is_empty() {
+                break;
+            }
+            let (step, _) = states.remove(index.index(states.len()));
+            store.delete(step).unwrap();
+            for (step, state) in &states {
+                prop_assert_eq!(&store.read(*step).unwrap().restore().unwrap(), state);
+            }
+            prop_assert!(store.verify().unwrap().faults.is_empty());
+        }
+        if states.is_empty() {
+            prop_assert_eq!(store.stats().unwrap().packs, 0);
+        }
+    }
+}
