@@ -40,6 +40,8 @@ pub enum ErrorKind {
     Io,
     /// There is no memory for what was asked.
     OutOfMemory,
+    /// Code that the background writer calls, such as a keep policy, panicked.
+    Panicked,
     /// This build or this file system can't do what was asked.
     Unsupported,
 }
@@ -131,6 +133,12 @@ impl Error {
     /// What the caller can do about it: a clause that can follow a semicolon.
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.0.advice = Some(advice.into());
+        self
+    }
+
+    /// Adds what it means for the caller.
+    pub(crate) fn with_note(mut self, note: &str) -> Self {
+        self.0.message = format!("{} ({note})", self.0.message);
         self
     }
 

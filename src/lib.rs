@@ -70,7 +70,8 @@ pub use codec::Compression;
 pub use dtype::{DType, Element};
 pub use error::{Error, ErrorKind, Result};
 pub use manager::{
-    CheckpointManager, ManagerOptions, SaveOutcome, SkipReason, keep_policy, save_policy,
+    CheckpointManager, ManagerOptions, SaveHandle, SaveOutcome, SkipReason, WhenFull, keep_policy,
+    save_policy,
 };
 pub use path::{Key, KeyPath};
 pub use shape::{Region, Shape};

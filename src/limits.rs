@@ -51,6 +51,10 @@ pub const TAIL_CHUNK_BYTES: usize = (32 << 10) - 16;
 /// read, large enough for LZ4's window. One that is not worth it is stored raw, and then fills a page.
 pub const COMPRESSED_CHUNK_BYTES: usize = (256 << 10) - PACK_OVERHEAD_BYTES;
 
+/// The smallest memory that a manager can copy borrowed leaves into: while the writer has some of its
+/// blocks, which hold a chunk of the largest size, others are filled.
+pub const MIN_STAGING_BUDGET_BYTES: usize = 2 << 20;
+
 /// Chunks begin at a multiple of this in their pack, so that every element type is aligned.
 pub const CHUNK_ALIGN_BYTES: usize = 16;
 

@@ -140,8 +140,8 @@ fn a_damaged_step_record_does_not_stop_the_saving() {
     let state = milepost::Tree::Leaf(milepost::Leaf::scalar(1u8));
     let metric = |value| SaveOptions::new().metric("loss", value);
     let first = manager();
-    first.save_with(1, &state, &metric(0.123_456_789)).unwrap();
-    first.save_with(2, &state, &metric(0.5)).unwrap();
+    first.save_blocking_with(1, &state, &metric(0.123_456_789)).unwrap();
+    first.save_blocking_with(2, &state, &metric(0.5)).unwrap();
     drop(first);
     let pattern = 0.123_456_789f64.to_le_bytes();
     let mut bytes = fs::read(&path).unwrap();
@@ -155,7 +155,7 @@ fn a_damaged_step_record_does_not_stop_the_saving() {
     let manager = manager();
     assert_eq!(manager.step_info(1).unwrap_err().kind(), ErrorKind::Damaged);
     for step in 3..6 {
-        assert!(manager.save_with(step, &state, &metric(0.5)).unwrap().is_saved());
+        assert!(manager.save_blocking_with(step, &state, &metric(0.5)).unwrap().is_saved());
     }
     assert_eq!(manager.all_steps().unwrap(), [1, 4, 5]);
     let report = manager.store().verify().unwrap();
@@ -175,7 +175,7 @@ fn a_damaged_step_number_does_not_stop_the_saving() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     let open = || CheckpointManager::open(&path, ManagerOptions::new().keep(LatestN(2))).unwrap();
-    open().save(3, &1u8).unwrap();
+    open().save_blocking(3, &1u8).unwrap();
     with_tables(&path, |tx| {
         let mut steps = tx.open_table(STEPS).unwrap();
         let record = steps.get(3).unwrap().unwrap().value().to_vec();
@@ -183,7 +183,7 @@ fn a_damaged_step_number_does_not_stop_the_saving() {
     });
     let manager = open();
     for step in 4..7 {
-        assert!(manager.save(step, &1u8).unwrap().is_saved());
+        assert!(manager.save_blocking(step, &1u8).unwrap().is_saved());
     }
     assert!(!manager.should_save(5).unwrap());
     let report = manager.store().verify().unwrap();
@@ -196,7 +196,7 @@ fn a_pack_that_is_not_counted_does_not_stop_the_saving() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     let open = || CheckpointManager::open(&path, ManagerOptions::new().keep(LatestN(2))).unwrap();
-    open().save(1, &1u8).unwrap();
+    open().save_blocking(1, &1u8).unwrap();
     with_tables(&path, |tx| {
         assert!(tx.open_table(PACK_REFS).unwrap().remove(1).unwrap().is_some());
     });
@@ -205,7 +205,7 @@ fn a_pack_that_is_not_counted_does_not_stop_the_saving() {
     let text = report.faults[0].to_string();
     assert!(text.contains("pack 1: used by 1 step, and not recorded"), "{text}");
     for step in 2..6 {
-        assert!(manager.save(step, &1u8).unwrap().is_saved());
+        assert!(manager.save_blocking(step, &1u8).unwrap().is_saved());
     }
     assert_eq!(manager.all_steps().unwrap(), [4, 5]);
     manager.restore(5).unwrap();

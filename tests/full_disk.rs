@@ -54,13 +54,13 @@ fn peer_meets_the_limit() {
     let manager = CheckpointManager::open(path, ManagerOptions::new().keep(LatestN(2))).unwrap();
     // The file was opened by a relative path, and is found again after errors all the same.
     env::set_current_dir("/").unwrap();
-    assert!(manager.save(1, &state(1, 2)).unwrap().is_saved());
+    assert!(manager.save_blocking(1, &state(1, 2)).unwrap().is_saved());
     // Read across the first failure; as long as it lives, nothing that is removed makes room.
     let mut reader = Some(manager.read(1).unwrap());
     let large = state(2, 256);
     for attempt in 0..3 {
         // Several waves, the first of which fit.
-        let save = || manager.save(2, &large);
+        let save = || manager.save_blocking(2, &large);
         let result = if attempt == 1 { beside_readers(&manager, save) } else { save() };
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
@@ -76,10 +76,10 @@ fn peer_meets_the_limit() {
     assert!(left > 60, "{left} packs were left of several waves");
     // Smaller states fit, into the room of what was left behind.
     for step in [3, 4, 5] {
-        assert!(manager.save(step, &state(step, 20)).unwrap().is_saved());
+        assert!(manager.save_blocking(step, &state(step, 20)).unwrap().is_saved());
     }
     raise_the_limit();
-    assert!(manager.save(6, &large).unwrap().is_saved());
+    assert!(manager.save_blocking(6, &large).unwrap().is_saved());
     assert_eq!(manager.all_steps().unwrap(), [5, 6]);
     assert!(manager.restore(6).unwrap() == large);
     let report = manager.store().verify().unwrap();

@@ -27,8 +27,8 @@ fn a_trainer_starts_from_the_newest_step_or_afresh() {
     assert_eq!(manager.restore_latest(&mut state).unwrap(), None);
     assert_eq!(state, [7]);
 
-    manager.save(1, &vec![10u32]).unwrap();
-    manager.save(5, &vec![50u32, 51]).unwrap();
+    manager.save_blocking(1, &vec![10u32]).unwrap();
+    manager.save_blocking(5, &vec![50u32, 51]).unwrap();
     assert_eq!(manager.restore_latest(&mut state).unwrap(), Some(5));
     assert_eq!(state, [50, 51]);
     manager.restore_into(1, &mut state).unwrap();
@@ -47,8 +47,8 @@ fn a_damaged_newest_step_is_an_error_and_no_fresh_start() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.milepost");
     let manager = open(&path, LatestN(2));
-    manager.save(1, &vec![0x11u8; 5000]).unwrap();
-    manager.save(2, &vec![0x22u8; 5000]).unwrap();
+    manager.save_blocking(1, &vec![0x11u8; 5000]).unwrap();
+    manager.save_blocking(2, &vec![0x22u8; 5000]).unwrap();
     drop(manager);
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.windows(5000).position(|window| *window == [0x22; 5000]).unwrap();
@@ -72,7 +72,7 @@ fn an_evaluator_follows_the_best_step_beside_the_writer() {
     assert_eq!(evaluator.best_step("accuracy", BestMode::Max).unwrap(), None);
 
     for (step, accuracy) in [(1u64, 0.5), (2, 0.9), (3, 0.7), (4, f64::NAN)] {
-        trainer.save_with(step, &step, &scored("accuracy", accuracy)).unwrap();
+        trainer.save_blocking_with(step, &step, &scored("accuracy", accuracy)).unwrap();
     }
     assert_eq!(evaluator.all_steps().unwrap(), [2, 4]);
     assert_eq!(evaluator.latest_step().unwrap(), Some(4));
@@ -84,7 +84,7 @@ fn an_evaluator_follows_the_best_step_beside_the_writer() {
     assert_eq!(best, 2);
 
     // The next commit is seen as it comes, and the trainer says the same.
-    trainer.save_with(5, &5u64, &scored("accuracy", 0.95)).unwrap();
+    trainer.save_blocking_with(5, &5u64, &scored("accuracy", 0.95)).unwrap();
     assert_eq!(evaluator.best_step("accuracy", BestMode::Max).unwrap(), Some(5));
     assert_eq!(trainer.best_step("accuracy", BestMode::Max).unwrap(), Some(5));
     let error = evaluator.save(6, &6u64, &SaveOptions::new()).unwrap_err();
@@ -102,7 +102,7 @@ fn steps_without_the_metric_pile_up_unless_told_to_go() {
             let measured = step.is_multiple_of(10);
             let accuracy = scored("accuracy", 1.0 / f64::from(step));
             let options = if measured { accuracy } else { SaveOptions::new() };
-            manager.save_with(u64::from(step), &step, &options).unwrap();
+            manager.save_blocking_with(u64::from(step), &step, &options).unwrap();
         }
         manager.all_steps().unwrap()
     };
@@ -125,8 +125,9 @@ fn a_policy_and_a_source_may_read_the_store_that_is_saving() {
         manager.all_steps().unwrap().contains(&info.step) && manager.restore(info.step).is_ok()
     });
     let manager = shared.get_or_init(|| open(&path, committed));
-    manager.save(1, &1u64).unwrap();
-    manager.save_source(2, &manager.read(1).unwrap(), &SaveOptions::new()).unwrap();
+    manager.save_blocking(1, &1u64).unwrap();
+    let handle = manager.save_source(2, &manager.read(1).unwrap(), &SaveOptions::new());
+    assert!(handle.unwrap().wait().unwrap().is_saved());
     assert_eq!(manager.all_steps().unwrap(), [1, 2]);
     assert_eq!(manager.restore(2).unwrap(), manager.restore(1).unwrap());
 }
@@ -141,7 +142,7 @@ fn a_policy_that_writes_to_its_own_store_is_refused() {
         Predicate::new(move |_: &StepInfo| {
             let Some(manager) = manager.get() else { return true };
             let refused = [
-                manager.save(9, &1u8).map(drop).unwrap_err(),
+                manager.save_blocking(9, &1u8).map(drop).unwrap_err(),
                 manager.delete(1).unwrap_err(),
                 manager.pin(1).unwrap_err(),
             ];
@@ -154,11 +155,11 @@ fn a_policy_that_writes_to_its_own_store_is_refused() {
         })
     };
     let opened = open(&folder.path().join("run.milepost"), policy);
-    opened.save(1, &1u8).unwrap();
+    opened.save_blocking(1, &1u8).unwrap();
     manager.set(opened).ok().unwrap();
     let manager = manager.get().unwrap();
-    manager.save(2, &1u8).unwrap();
-    manager.save(3, &1u8).unwrap();
+    manager.save_blocking(2, &1u8).unwrap();
+    manager.save_blocking(3, &1u8).unwrap();
     assert_eq!(manager.all_steps().unwrap(), [1, 2, 3]);
 }
 
@@ -168,7 +169,7 @@ fn of_threads_that_save_the_same_step_one_does_and_the_others_are_told() {
     let manager = open(&folder.path().join("run.milepost"), LatestN(100));
     for step in 1..=20u64 {
         let outcomes: Vec<bool> = std::thread::scope(|scope| {
-            let save = || manager.save(step, &step).unwrap().is_saved();
+            let save = || manager.save_blocking(step, &step).unwrap().is_saved();
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(save)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
@@ -189,12 +190,12 @@ fn a_policy_that_panics_costs_its_save_and_nothing_else() {
             true
         }),
     );
-    manager.save(1, &1u8).unwrap();
-    let save = || manager.save_with(2, &1u8, &scored("loss", 1.0));
+    manager.save_blocking(1, &1u8).unwrap();
+    let save = || manager.save_blocking_with(2, &1u8, &scored("loss", 1.0));
     let panic = catch_unwind(AssertUnwindSafe(save)).unwrap_err();
     assert_eq!(panic.downcast_ref(), Some(&"the policy is broken"));
     assert_eq!(manager.all_steps().unwrap(), [1]);
-    manager.save(3, &1u8).unwrap();
+    manager.save_blocking(3, &1u8).unwrap();
     let report = manager.store().verify().unwrap();
     assert!(report.faults.is_empty(), "{:?}", report.faults);
     drop(manager);

@@ -6,8 +6,8 @@ use std::path::Path;
 use milepost::keep_policy::{BestMode, BestN, KeepPolicy, LatestN};
 use milepost::save_policy::EveryNSteps;
 use milepost::{
-    CheckpointManager, Compression, ErrorKind, Leaf, ManagerOptions, SaveOptions, SaveOutcome,
-    SkipReason, StepReader, StoreOptions, Tree,
+    CheckpointManager, Compression, ErrorKind, Leaf, ManagerOptions, SaveHandle, SaveOptions,
+    SaveOutcome, SkipReason, StepReader, StoreOptions, Tree,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -61,9 +61,21 @@ fn open(path: &Path, compression: Compression) -> CheckpointManager {
     CheckpointManager::open(path, options).unwrap()
 }
 
-fn random_tree(rng: &mut StdRng) -> Tree<Leaf<'static>> {
+/// Some leaves are those of the tree before, in the same place or in another.
+fn random_tree(rng: &mut StdRng, before: &Tree<Leaf<'static>>) -> Tree<Leaf<'static>> {
     let leaves = rng.random_range(0..6);
-    Tree::list((0..leaves).map(|_| {
+    let Tree::List(before) = before else { panic!("a list") };
+    Tree::list((0..leaves).map(|number: usize| {
+        let old = if rng.random_bool(0.9) { number } else { rng.random_range(0..6) };
+        match before.get(old) {
+            // Shared, or in memory of its own.
+            Some(old) if rng.random_bool(0.3) => return old.clone(),
+            Some(Tree::Leaf(old)) if rng.random_bool(0.3) => {
+                let elements = old.as_array::<u8>().unwrap().to_owned();
+                return Tree::Leaf(Leaf::from(elements));
+            }
+            _ => {}
+        }
         let length = match rng.random_range(0..20) {
             0 => rng.random_range(0..300_000),
             _ => rng.random_range(0..600),
@@ -73,10 +85,23 @@ fn random_tree(rng: &mut StdRng) -> Tree<Leaf<'static>> {
     }))
 }
 
+fn borrowed<'a>(tree: &'a Tree<Leaf<'static>>) -> Tree<Leaf<'a>> {
+    let Tree::List(leaves) = tree else { panic!("a list") };
+    let borrow = |tree: &'a Tree<Leaf<'static>>| match tree {
+        Tree::Leaf(leaf) => {
+            let shape = leaf.meta().shape.lengths();
+            Tree::Leaf(Leaf::from_raw(leaf.meta().dtype, shape, leaf.contents()).unwrap())
+        }
+        _ => panic!("a leaf"),
+    };
+    Tree::list(leaves.iter().map(borrow))
+}
+
 struct Run {
     rng: StdRng,
     model: Model,
     manager: CheckpointManager,
+    last_tree: Tree<Leaf<'static>>,
     /// Steps that are read while others are written, with what they should hold.
     readers: Vec<(StepReader, Tree<Leaf<'static>>)>,
 }
@@ -91,7 +116,8 @@ impl Run {
     }
 
     fn save(&mut self) {
-        let (step, tree) = (self.step(), random_tree(&mut self.rng));
+        let (step, tree) = (self.step(), random_tree(&mut self.rng, &self.last_tree));
+        self.last_tree = tree.clone();
         let (force, replace, pinned) =
             (self.rng.random_bool(0.3), self.rng.random_bool(0.3), self.rng.random_bool(0.05));
         let loss = match self.rng.random_range(0..20) {
@@ -107,7 +133,15 @@ impl Run {
 
         let there = self.model.steps.contains_key(&step);
         let latest = self.model.steps.keys().next_back().copied();
-        let result = self.manager.save_with(step, &tree, &options);
+        let result = match self.rng.random_range(0..3) {
+            0 => self.manager.save_blocking_with(step, &tree, &options),
+            1 => self.manager.save_with(step, &tree, &options).and_then(SaveHandle::wait),
+            // Borrowed, so that it is copied.
+            _ => {
+                let borrowed = borrowed(&tree);
+                self.manager.save_with(step, &borrowed, &options).and_then(SaveHandle::wait)
+            }
+        };
         let expected = match () {
             () if force && there && !replace => {
                 assert_eq!(result.unwrap_err().kind(), ErrorKind::AlreadyExists);
@@ -213,7 +247,8 @@ fn run(seed: u64, operations: usize, compression: Compression) {
     let path = folder.path().join("store.milepost");
     let manager = open(&path, compression);
     let rng = StdRng::seed_from_u64(seed);
-    let mut run = Run { rng, model: Model::default(), manager, readers: Vec::new() };
+    let last_tree = Tree::list([]);
+    let mut run = Run { rng, model: Model::default(), manager, last_tree, readers: Vec::new() };
     for operation in 0..operations {
         match run.rng.random_range(0..100) {
             0..60 => run.save(),
@@ -224,9 +259,10 @@ fn run(seed: u64, operations: usize, compression: Compression) {
             _ => {
                 run.readers.clear();
                 // The file is free again once the old manager is gone.
-                let Run { rng, model, manager, .. } = run;
+                let Run { rng, model, manager, last_tree, .. } = run;
                 drop(manager);
-                run = Run { rng, model, manager: open(&path, compression), readers: vec![] };
+                let manager = open(&path, compression);
+                run = Run { rng, model, manager, last_tree, readers: vec![] };
             }
         }
         run.compare();

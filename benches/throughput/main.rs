@@ -89,7 +89,7 @@ fn large_state(folder: &Path, rounds: usize, rows: &mut Rows) {
         touch(2 * bytes);
         let (save_memory, save) = memory_beyond(baseline, || {
             let began = Instant::now();
-            let saved = manager.save(step, &state).expect("a save");
+            let saved = manager.save_blocking(step, &state).expect("a save");
             assert!(saved.is_saved());
             began.elapsed().as_secs_f64()
         });
@@ -138,7 +138,7 @@ fn small_leaves(folder: &Path, rounds: usize, rows: &mut Rows) {
     for step in 1..=(WARM_UP + rounds) as u64 {
         touch(4 * state.bytes());
         let began = Instant::now();
-        assert!(manager.save(step, &state).expect("a save").is_saved());
+        assert!(manager.save_blocking(step, &state).expect("a save").is_saved());
         save.push(began.elapsed().as_secs_f64());
         touch(4 * state.bytes());
         let reader = manager.read(step).expect("the saved step");

@@ -59,6 +59,8 @@ pub(crate) fn run(options: &Options) -> Result<Summary, Box<dyn Error>> {
             save(&manager, &state, last)?;
         }
     }
+    // Saves go on in the background; the summary is of what is durable.
+    manager.wait_until_finished()?;
     progress.finish();
     Ok(Summary {
         step: state.step,

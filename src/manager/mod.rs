@@ -1,24 +1,32 @@
-//! The manager: when to save, what to keep.
+//! The manager: when to save, what to keep, and the thread that writes.
 
+mod background;
 pub mod keep_policy;
 mod options;
 mod outcome;
+mod save;
 pub mod save_policy;
 
 use std::path::Path;
-use std::time::SystemTime;
 
-use crate::error::{ErrorKind, Result};
-use crate::store::{Admission, CheckpointStore, Existing, SaveOptions, StepInfo, StepReader};
-use crate::tree::{Checkpoint, Leaf, LeafSource, Tree};
-use keep_policy::{BestMode, victims};
-use save_policy::SaveContext;
+use crate::error::Result;
+use crate::store::{CheckpointStore, StepInfo, StepReader};
+use crate::tree::{Checkpoint, Leaf, Tree};
+use background::Background;
+use keep_policy::BestMode;
 
-pub use options::ManagerOptions;
+pub use background::SaveHandle;
+pub use options::{ManagerOptions, WhenFull};
 pub use outcome::{SaveOutcome, SkipReason};
 
 /// A store that a trainer saves to: a save policy decides which steps are saved, a keep policy
 /// which of them stay.
+///
+/// Saves go on in the background: [`save`](Self::save) returns when the state may change again. What
+/// reads a step or changes the set of steps waits until the saves accepted before are finished;
+/// [`latest_step`](Self::latest_step), [`all_steps`](Self::all_steps) and
+/// [`step_info`](Self::step_info) tell at once what is durable. Dropping the manager finishes what was
+/// accepted.
 ///
 /// It is the one writer of its file. To look at a run from elsewhere, an evaluator or another
 /// process opens the same file with [`CheckpointStore::open_read_only`], which has
@@ -48,14 +56,14 @@ pub use outcome::{SaveOutcome, SkipReason};
 ///     let accuracy = 1.0 / state.step as f64;
 ///     manager.save_with(state.step, &state, &SaveOptions::new().metric("accuracy", accuracy))?;
 /// }
+/// manager.wait_until_finished()?;
 /// assert_eq!(manager.all_steps()?, [10, 90, 100]);
 /// assert_eq!(manager.best_step("accuracy", milepost::keep_policy::BestMode::Max)?, Some(10));
 /// # Ok(())
 /// # }
 /// ```
 pub struct CheckpointManager {
-    store: CheckpointStore,
-    options: ManagerOptions,
+    background: Background,
 }
 
 impl CheckpointManager {
@@ -65,150 +73,12 @@ impl CheckpointManager {
     /// As [`CheckpointStore::open`] and [`CheckpointStore::create`].
     pub fn open(path: impl AsRef<Path>, options: ManagerOptions) -> Result<Self> {
         let store = CheckpointStore::open_or_create(path, options.store.clone())?;
-        Ok(Self { store, options })
+        Ok(Self { background: Background::new(store, options) })
     }
 
-    /// The store below.
+    /// The store below. It knows nothing of saves that are on their way.
     pub fn store(&self) -> &CheckpointStore {
-        &self.store
-    }
-
-    /// Whether [`save`](Self::save) would save `step` now: to be asked before what only a save
-    /// needs, such as an evaluation.
-    ///
-    /// ```
-    /// # fn main() -> milepost::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path().join("run.milepost");
-    /// # use milepost::{CheckpointManager, ManagerOptions, SaveOptions};
-    /// # let evaluate = |weights: &[f32]| f64::from(weights[0]);
-    /// let options = ManagerOptions::new().save_interval_steps(10)?;
-    /// let manager = CheckpointManager::open(&path, options)?;
-    /// let weights = vec![0.5f32; 8];
-    /// for step in 1..=25 {
-    ///     // ... train ...
-    ///     if manager.should_save(step)? {
-    ///         let options = SaveOptions::new().metric("accuracy", evaluate(&weights));
-    ///         manager.save_with(step, &weights, &options)?;
-    ///     }
-    /// }
-    /// assert_eq!(manager.all_steps()?, [10, 20]);
-    /// // The last step too, on the interval or not.
-    /// manager.save_with(25, &weights, &SaveOptions::new().force())?;
-    /// assert_eq!(manager.latest_step()?, Some(25));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// `Damaged` or `Io`.
-    pub fn should_save(&self, step: u64) -> Result<bool> {
-        Ok(self.skip_reason(step, &SaveOptions::new())?.is_none())
-    }
-
-    /// Saves `state` as `step` if the save policy asks for it, and removes the steps that the keep
-    /// policy does not keep, in one commit.
-    ///
-    /// ```
-    /// # fn main() -> milepost::Result<()> {
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path().join("run.milepost");
-    /// use milepost::keep_policy::LatestN;
-    /// use milepost::{CheckpointManager, ManagerOptions, SaveOutcome, SkipReason};
-    ///
-    /// let options = ManagerOptions::new().save_interval_steps(2)?.keep(LatestN(1));
-    /// let manager = CheckpointManager::open(&path, options)?;
-    /// manager.save(2, &0.5f32)?;
-    /// match manager.save(4, &0.25f32)? {
-    ///     SaveOutcome::Saved(report) => assert_eq!(report.removed, [2]),
-    ///     other => unreachable!("{other:?}"),
-    /// }
-    /// let skipped = manager.save(5, &0.125f32)?;
-    /// assert!(matches!(skipped, SaveOutcome::Skipped(SkipReason::OffPolicy)));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`CheckpointStore::save`].
-    pub fn save<C: Checkpoint + ?Sized>(&self, step: u64, state: &C) -> Result<SaveOutcome> {
-        self.save_with(step, state, &SaveOptions::new())
-    }
-
-    /// [`save`](Self::save) with metrics, metadata, or against the policy.
-    ///
-    /// # Errors
-    /// As [`CheckpointStore::save`]; `AlreadyExists` if the save is forced, the step is saved,
-    /// and the options do not say to replace it.
-    pub fn save_with<C: Checkpoint + ?Sized>(
-        &self,
-        step: u64,
-        state: &C,
-        options: &SaveOptions,
-    ) -> Result<SaveOutcome> {
-        match self.skip_reason(step, options)? {
-            Some(reason) => Ok(SaveOutcome::Skipped(reason)),
-            None => self.save_now(step, &state.to_tree(), options),
-        }
-    }
-
-    /// [`save_with`](Self::save_with) from any source of leaves.
-    ///
-    /// The source is read while the store is locked for writing, partly by another thread: one that
-    /// saves to the same store, deletes or pins there, is refused or waits for itself for ever.
-    /// Reading another step there is fine.
-    ///
-    /// # Errors
-    /// As there, and what the source returns.
-    pub fn save_source(
-        &self,
-        step: u64,
-        source: &dyn LeafSource,
-        options: &SaveOptions,
-    ) -> Result<SaveOutcome> {
-        match self.skip_reason(step, options)? {
-            Some(reason) => Ok(SaveOutcome::Skipped(reason)),
-            None => self.save_now(step, source, options),
-        }
-    }
-
-    fn save_now(
-        &self,
-        step: u64,
-        source: &dyn LeafSource,
-        options: &SaveOptions,
-    ) -> Result<SaveOutcome> {
-        let keep = &*self.options.keep;
-        let retention = |steps: &[StepInfo]| victims(keep, steps, SystemTime::now());
-        match self.store.save_and_retain(step, source, options, Some(&retention)) {
-            // Another thread saved it since the policy was asked.
-            Err(error)
-                if error.kind() == ErrorKind::AlreadyExists
-                    && options.admission != Admission::Forced =>
-            {
-                Ok(SaveOutcome::Skipped(SkipReason::AlreadySaved))
-            }
-            result => result.map(|report| SaveOutcome::Saved(Box::new(report))),
-        }
-    }
-
-    /// Why a save would be skipped; `None` if it would not.
-    fn skip_reason(&self, step: u64, options: &SaveOptions) -> Result<Option<SkipReason>> {
-        if options.admission == Admission::Forced {
-            return Ok(None);
-        }
-        let latest = self.store.latest_readable()?;
-        if let Some(latest) = latest.as_ref().map(|info| info.step) {
-            if options.existing == Existing::Refuse && self.store.contains(step)? {
-                return Ok(Some(SkipReason::AlreadySaved));
-            }
-            if step < latest {
-                return Ok(Some(SkipReason::NotNewer { latest }));
-            }
-        }
-        let context = SaveContext::new(latest.as_ref(), SystemTime::now());
-        let wanted = self.options.save.should_save(step, &context);
-        Ok(if wanted { None } else { Some(SkipReason::OffPolicy) })
+        &self.background.shared().store
     }
 
     /// Restores `step` in the structure in which it was saved.
@@ -216,7 +86,7 @@ impl CheckpointManager {
     /// # Errors
     /// As [`CheckpointStore::read`] and [`StepReader::restore`].
     pub fn restore(&self, step: u64) -> Result<Tree<Leaf<'static>>> {
-        self.store.read(step)?.restore()
+        self.read(step)?.restore()
     }
 
     /// Restores `step` into `state`, straight into the memory that it has.
@@ -245,7 +115,7 @@ impl CheckpointManager {
     /// # Errors
     /// As [`CheckpointStore::read`] and [`StepReader::restore_into`].
     pub fn restore_into<C: Checkpoint + ?Sized>(&self, step: u64, state: &mut C) -> Result<()> {
-        self.store.read(step)?.restore_into(state)
+        self.read(step)?.restore_into(state)
     }
 
     /// Restores the newest step into `state`, and says which one it is. `None` if no step is
@@ -273,6 +143,7 @@ impl CheckpointManager {
     /// # Errors
     /// As [`restore_into`](Self::restore_into).
     pub fn restore_latest<C: Checkpoint + ?Sized>(&self, state: &mut C) -> Result<Option<u64>> {
+        self.background.drain();
         let latest = self.latest_step()?;
         if let Some(step) = latest {
             self.restore_into(step, state)?;
@@ -285,23 +156,24 @@ impl CheckpointManager {
     /// # Errors
     /// As [`CheckpointStore::read`].
     pub fn read(&self, step: u64) -> Result<StepReader> {
-        self.store.read(step)
+        self.background.drain();
+        self.store().read(step)
     }
 
-    /// The highest saved step; `None` if there is none.
+    /// The highest durable step; `None` if there is none.
     ///
     /// # Errors
     /// `Damaged` or `Io`.
     pub fn latest_step(&self) -> Result<Option<u64>> {
-        self.store.latest_step()
+        self.store().latest_step()
     }
 
-    /// The numbers of the saved steps, ascending.
+    /// The numbers of the durable steps, ascending.
     ///
     /// # Errors
     /// `Damaged` or `Io`.
     pub fn all_steps(&self) -> Result<Vec<u64>> {
-        self.store.all_steps()
+        self.store().all_steps()
     }
 
     /// The step with the best value of the metric `name`, as [`CheckpointStore::best_step`].
@@ -309,7 +181,7 @@ impl CheckpointManager {
     /// # Errors
     /// `Damaged` or `Io`.
     pub fn best_step(&self, name: &str, mode: BestMode) -> Result<Option<u64>> {
-        self.store.best_step(name, mode)
+        self.store().best_step(name, mode)
     }
 
     /// What is known of `step`.
@@ -317,7 +189,7 @@ impl CheckpointManager {
     /// # Errors
     /// As [`CheckpointStore::step_info`].
     pub fn step_info(&self, step: u64) -> Result<StepInfo> {
-        self.store.step_info(step)
+        self.store().step_info(step)
     }
 
     /// The step metrics of `step`, by name.
@@ -341,7 +213,9 @@ impl CheckpointManager {
     /// # Errors
     /// As [`CheckpointStore::delete`].
     pub fn delete(&self, step: u64) -> Result<()> {
-        self.store.delete(step)
+        let _turn = self.background.take_turn()?;
+        self.background.finish_others();
+        self.store().delete(step)
     }
 
     /// Pins `step`: no keep policy removes it, and it can't be deleted.
@@ -349,7 +223,9 @@ impl CheckpointManager {
     /// # Errors
     /// As [`CheckpointStore::pin`].
     pub fn pin(&self, step: u64) -> Result<()> {
-        self.store.pin(step)
+        let _turn = self.background.take_turn()?;
+        self.background.finish_others();
+        self.store().pin(step)
     }
 
     /// Undoes [`pin`](Self::pin).
@@ -357,7 +233,9 @@ impl CheckpointManager {
     /// # Errors
     /// As [`CheckpointStore::unpin`].
     pub fn unpin(&self, step: u64) -> Result<()> {
-        self.store.unpin(step)
+        let _turn = self.background.take_turn()?;
+        self.background.finish_others();
+        self.store().unpin(step)
     }
 
     /// Deletes all steps after `step`, in one commit, and returns them.
@@ -365,15 +243,17 @@ impl CheckpointManager {
     /// # Errors
     /// As [`CheckpointStore::rollback_to`].
     pub fn rollback_to(&self, step: u64) -> Result<Vec<u64>> {
-        self.store.rollback_to(step)
+        let _turn = self.background.take_turn()?;
+        self.background.finish_others();
+        self.store().rollback_to(step)
     }
 }
 
 impl std::fmt::Debug for CheckpointManager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CheckpointManager")
-            .field("path", &self.store.path())
-            .field("options", &self.options)
+            .field("path", &self.store().path())
+            .field("options", &self.background.shared().options)
             .finish()
     }
 }

@@ -2,7 +2,8 @@
 
 use super::keep_policy::{All, KeepPolicy};
 use super::save_policy::{Always, EveryNSteps, SavePolicy};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::limits::MIN_STAGING_BUDGET_BYTES;
 use crate::store::StoreOptions;
 
 /// The settings of a [`CheckpointManager`](crate::CheckpointManager).
@@ -25,16 +26,45 @@ pub struct ManagerOptions {
     pub(super) save: Box<dyn SavePolicy>,
     pub(super) keep: Box<dyn KeepPolicy>,
     pub(super) store: StoreOptions,
+    pub(super) staging_budget_bytes: usize,
+    pub(super) queue_length: usize,
+    pub(super) when_full: WhenFull,
 }
+
+/// What becomes of a save when as many are under way as may be. One that is
+/// [forced](crate::SaveOptions::force) waits, and is never skipped or superseded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// The call waits until another save is finished: no step is lost.
+    #[default]
+    Block,
+    /// The save is skipped, and the call says so: the trainer is never held up by the queue.
+    Skip,
+    /// The save takes the place of the one that has waited longest, whose handle says so.
+    KeepNewest,
+}
+
+/// 1 GiB.
+const DEFAULT_STAGING_BUDGET_BYTES: usize = 1 << 30;
 
 impl Default for ManagerOptions {
     fn default() -> Self {
-        Self { save: Box::new(Always), keep: Box::new(All), store: StoreOptions::default() }
+        Self {
+            save: Box::new(Always),
+            keep: Box::new(All),
+            store: StoreOptions::default(),
+            staging_budget_bytes: DEFAULT_STAGING_BUDGET_BYTES,
+            queue_length: 1,
+            when_full: WhenFull::default(),
+        }
     }
 }
 
 impl ManagerOptions {
-    /// The defaults: every save is done, every step is kept.
+    /// The defaults: every save is done, every step is kept; borrowed leaves are copied into at most
+    /// 1 GiB; one save may wait behind the one that is being written, and others
+    /// [block](WhenFull::Block).
     pub fn new() -> Self {
         Self::default()
     }
@@ -65,6 +95,34 @@ impl ManagerOptions {
     #[must_use]
     pub fn store(mut self, options: StoreOptions) -> Self {
         self.store = options;
+        self
+    }
+
+    /// How much memory borrowed leaves may be copied into, in bytes. It is taken when it is needed and
+    /// kept for the next save. A save returns at once if its borrowed leaves fit, and what they
+    /// need at most is a sixteenth more than their size; a larger state is copied and written part by
+    /// part, and the call returns when its last part is copied. Leaves that are handed over or
+    /// shared need none.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the budget is less than [`MIN_STAGING_BUDGET_BYTES`], 2 MiB.
+    pub fn staging_budget(mut self, bytes: usize) -> Result<Self> {
+        if bytes < MIN_STAGING_BUDGET_BYTES {
+            return Err(Error::invalid(format!(
+                "a staging budget of {bytes} bytes is too small, it takes {MIN_STAGING_BUDGET_BYTES}"
+            ))
+            .advise("`save_blocking` copies nothing, and needs none"));
+        }
+        self.staging_budget_bytes = bytes;
+        Ok(self)
+    }
+
+    /// How many saves may wait behind the one that is being written, and what becomes of others.
+    /// With none, a save waits until the one before is durable.
+    #[must_use]
+    pub fn queue(mut self, waiting: usize, when_full: WhenFull) -> Self {
+        self.queue_length = waiting;
+        self.when_full = when_full;
         self
     }
 }

@@ -1,8 +1,9 @@
 //! What became of a save.
 
-use crate::store::SaveReport;
+use crate::error::{ErrorKind, Result};
+use crate::store::{Admission, SaveReport};
 
-/// What [`CheckpointManager::save`](crate::CheckpointManager::save) did.
+/// What became of a save.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum SaveOutcome {
@@ -13,6 +14,19 @@ pub enum SaveOutcome {
 }
 
 impl SaveOutcome {
+    /// The outcome of a save that the manager decided to do.
+    pub(super) fn new(saved: Result<SaveReport>, admission: Admission) -> Result<Self> {
+        match saved {
+            // It was saved through the store since the policy was asked.
+            Err(error)
+                if error.kind() == ErrorKind::AlreadyExists && admission == Admission::ByPolicy =>
+            {
+                Ok(Self::Skipped(SkipReason::AlreadySaved))
+            }
+            saved => saved.map(|report| Self::Saved(Box::new(report))),
+        }
+    }
+
     /// Whether the step was saved.
     pub fn is_saved(&self) -> bool {
         matches!(self, Self::Saved(_))
@@ -25,21 +39,34 @@ impl SaveOutcome {
 pub enum SkipReason {
     /// The save policy did not ask for this step.
     OffPolicy,
-    /// A later step is saved.
+    /// A later step is saved, or on its way.
     NotNewer {
         /// The latest saved step.
         latest: u64,
     },
-    /// This step is saved.
+    /// This step is saved, or on its way.
     AlreadySaved,
+    /// As many saves were under way as may be, and the manager was told to
+    /// [skip](crate::WhenFull::Skip) then.
+    QueueFull,
+    /// While it waited, a newer save took its place: the manager was told to
+    /// [keep only the newest](crate::WhenFull::KeepNewest).
+    Superseded {
+        /// The newer step.
+        by: u64,
+    },
 }
 
 impl std::fmt::Display for SkipReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::OffPolicy => f.write_str("the save policy does not ask for this step"),
-            Self::NotNewer { latest } => write!(f, "step {latest}, a later one, is saved"),
-            Self::AlreadySaved => f.write_str("this step is saved already"),
+            Self::NotNewer { latest } => {
+                write!(f, "step {latest}, a later one, is saved or on its way")
+            }
+            Self::AlreadySaved => f.write_str("this step is saved already, or on its way"),
+            Self::QueueFull => f.write_str("too many saves are under way"),
+            Self::Superseded { by } => write!(f, "step {by}, a newer one, took its place"),
         }
     }
 }

@@ -19,33 +19,41 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Result};
-use crate::store::StepInfo;
 
 /// What a save policy can look at.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct SaveContext<'a> {
-    /// The latest saved step whose record is sound; `None` if there is none.
-    pub latest: Option<&'a StepInfo>,
+pub struct SaveContext {
+    /// The latest step that is saved or on its way; `None` if there is none.
+    pub latest: Option<LatestSave>,
     /// The time now, by the clock of this machine.
     pub now: SystemTime,
 }
 
-impl<'a> SaveContext<'a> {
-    /// A context: the latest saved step and the time now.
-    pub fn new(latest: Option<&'a StepInfo>, now: SystemTime) -> Self {
+impl SaveContext {
+    /// A context: the latest save and the time now.
+    pub fn new(latest: Option<LatestSave>, now: SystemTime) -> Self {
         Self { latest, now }
     }
+}
+
+/// A step that is saved or on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatestSave {
+    /// The number of the step.
+    pub step: u64,
+    /// When its save began, by the clock of the machine that saved.
+    pub at: SystemTime,
 }
 
 /// Decides whether a step is saved. It is asked at every call of `save`, in the trainer's thread,
 /// and remembers nothing: the same step and context give the same answer.
 ///
-/// A manager never asks for a step before the latest saved one, and for that one only if it is to
+/// A manager never asks for a step before the latest one, and for that one only if it is to
 /// be replaced.
 pub trait SavePolicy: fmt::Debug + Send + Sync {
     /// Whether `step` is to be saved.
-    fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool;
+    fn should_save(&self, step: u64, context: &SaveContext) -> bool;
 
     /// Saves what either policy asks for.
     fn or<P: SavePolicy + 'static>(self, other: P) -> AnyOf
@@ -57,7 +65,7 @@ pub trait SavePolicy: fmt::Debug + Send + Sync {
 }
 
 impl<P: SavePolicy + ?Sized> SavePolicy for Box<P> {
-    fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool {
+    fn should_save(&self, step: u64, context: &SaveContext) -> bool {
         (**self).should_save(step, context)
     }
 }
@@ -67,7 +75,7 @@ impl<P: SavePolicy + ?Sized> SavePolicy for Box<P> {
 pub struct Always;
 
 impl SavePolicy for Always {
-    fn should_save(&self, _: u64, _: &SaveContext<'_>) -> bool {
+    fn should_save(&self, _: u64, _: &SaveContext) -> bool {
         true
     }
 }
@@ -92,7 +100,7 @@ impl EveryNSteps {
 }
 
 impl SavePolicy for EveryNSteps {
-    fn should_save(&self, step: u64, _: &SaveContext<'_>) -> bool {
+    fn should_save(&self, step: u64, _: &SaveContext) -> bool {
         step.is_multiple_of(self.0)
     }
 }
@@ -103,10 +111,10 @@ impl SavePolicy for EveryNSteps {
 pub struct Every(pub Duration);
 
 impl SavePolicy for Every {
-    fn should_save(&self, _: u64, context: &SaveContext<'_>) -> bool {
+    fn should_save(&self, _: u64, context: &SaveContext) -> bool {
         context.latest.is_none_or(|latest| {
             // An error means that the clock went back.
-            let age = context.now.duration_since(latest.committed_at);
+            let age = context.now.duration_since(latest.at);
             age.map_or(true, |age| age >= self.0)
         })
     }
@@ -124,7 +132,7 @@ impl OnSteps {
 }
 
 impl SavePolicy for OnSteps {
-    fn should_save(&self, step: u64, _: &SaveContext<'_>) -> bool {
+    fn should_save(&self, step: u64, _: &SaveContext) -> bool {
         self.0.contains(&step)
     }
 }
@@ -134,7 +142,7 @@ impl SavePolicy for OnSteps {
 pub struct FirstCall;
 
 impl SavePolicy for FirstCall {
-    fn should_save(&self, _: u64, context: &SaveContext<'_>) -> bool {
+    fn should_save(&self, _: u64, context: &SaveContext) -> bool {
         context.latest.is_none()
     }
 }
@@ -142,15 +150,15 @@ impl SavePolicy for FirstCall {
 /// Saves when a function says so.
 pub struct Predicate<F>(F);
 
-impl<F: Fn(u64, &SaveContext<'_>) -> bool + Send + Sync> Predicate<F> {
+impl<F: Fn(u64, &SaveContext) -> bool + Send + Sync> Predicate<F> {
     /// Saves when `predicate` returns true.
     pub fn new(predicate: F) -> Self {
         Self(predicate)
     }
 }
 
-impl<F: Fn(u64, &SaveContext<'_>) -> bool + Send + Sync> SavePolicy for Predicate<F> {
-    fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool {
+impl<F: Fn(u64, &SaveContext) -> bool + Send + Sync> SavePolicy for Predicate<F> {
+    fn should_save(&self, step: u64, context: &SaveContext) -> bool {
         (self.0)(step, context)
     }
 }
@@ -173,24 +181,28 @@ impl AnyOf {
 }
 
 impl SavePolicy for AnyOf {
-    fn should_save(&self, step: u64, context: &SaveContext<'_>) -> bool {
+    fn should_save(&self, step: u64, context: &SaveContext) -> bool {
         self.0.iter().any(|policy| policy.should_save(step, context))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::keep_policy::tests::{at, info};
+    use super::super::keep_policy::tests::at;
     use super::*;
     use proptest::prelude::*;
 
+    fn save(step: u64) -> LatestSave {
+        LatestSave { step, at: at(step) }
+    }
+
     /// The steps of 1..=10 that are saved, one second apart, each saved step becoming the latest.
     fn saved(policy: &dyn SavePolicy) -> Vec<u64> {
-        let mut latest: Option<StepInfo> = None;
+        let mut latest = None;
         let mut saved = Vec::new();
         for step in 1..=10 {
-            if policy.should_save(step, &SaveContext::new(latest.as_ref(), at(step))) {
-                latest = Some(info(step));
+            if policy.should_save(step, &SaveContext::new(latest, at(step))) {
+                latest = Some(save(step));
                 saved.push(step);
             }
         }
@@ -204,7 +216,7 @@ mod tests {
         assert_eq!(saved(&Every(Duration::from_secs(3))), [1, 4, 7, 10]);
         assert_eq!(saved(&OnSteps::new([3, 99, 5])), [3, 5]);
         assert_eq!(saved(&FirstCall), [1]);
-        assert_eq!(saved(&Predicate::new(|step, _: &SaveContext<'_>| step > 8)), [9, 10]);
+        assert_eq!(saved(&Predicate::new(|step, _: &SaveContext| step > 8)), [9, 10]);
         assert_eq!(
             saved(&FirstCall.or(EveryNSteps::new(5).unwrap()).or(OnSteps::new([6]))),
             [1, 5, 6, 10]
@@ -214,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_policy_shows_what_it_is() {
-        let policy = FirstCall.or(Predicate::new(|step, _: &SaveContext<'_>| step == 7));
+        let policy = FirstCall.or(Predicate::new(|step, _: &SaveContext| step == 7));
         assert_eq!(format!("{policy:?}"), "AnyOf([FirstCall, Predicate])");
     }
 
@@ -225,8 +237,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_went_back_does_not_stop_the_saving() {
-        let latest = info(100);
-        let context = SaveContext::new(Some(&latest), at(10));
+        let context = SaveContext::new(Some(save(100)), at(10));
         assert!(Every(Duration::from_secs(3)).should_save(101, &context));
     }
 
@@ -246,8 +257,7 @@ mod tests {
             latest in prop::option::of(0u64..20),
             now in 0u64..40,
         ) {
-            let latest = latest.map(info);
-            let context = SaveContext::new(latest.as_ref(), at(now));
+            let context = SaveContext::new(latest.map(save), at(now));
             for (a, b) in policies().into_iter().zip(policies().into_iter().skip(1)) {
                 let either = a.should_save(step, &context) || b.should_save(step, &context);
                 prop_assert_eq!(AnyOf::new([a, b]).should_save(step, &context), either);

@@ -13,12 +13,13 @@ mod verify;
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use crate::db::{Database, ReadTx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::StepRecord;
+use crate::record::{StepRecord, from_unix_ns};
 use crate::tree::{Checkpoint, LeafSource};
 
 pub use options::{SaveOptions, StoreOptions};
@@ -30,6 +31,7 @@ pub use verify::VerifyReport;
 
 pub(crate) use options::{Admission, Existing};
 use save::LastStep;
+pub(crate) use save::{Arena, StagedSave};
 
 /// A file of checkpoints: any number of training steps, each one transaction.
 ///
@@ -197,17 +199,16 @@ impl CheckpointStore {
         self.with_tx(|tx| StepInfo::from_record(step, &step_record(tx, step)?))
     }
 
-    /// The highest step with a sound record. One whose number is damaged, and so higher than any
-    /// that comes, must not keep the next ones from being saved.
-    pub(crate) fn latest_readable(&self) -> Result<Option<StepInfo>> {
+    /// The highest step with a sound record, and when its save began. One whose number is damaged,
+    /// and so higher than any that comes, must not keep the next ones from being saved.
+    pub(crate) fn latest_readable(&self) -> Result<Option<(u64, SystemTime)>> {
         self.with_tx(|tx| {
             for step in tx.steps()?.into_iter().rev() {
-                match step_record(tx, step).and_then(|record| StepInfo::from_record(step, &record))
-                {
+                match step_record(tx, step) {
                     Err(error) if error.kind() == ErrorKind::Damaged => {
                         tracing::warn!(step, %error, "the record of a step is damaged");
                     }
-                    info => return info.map(Some),
+                    record => return Ok(Some((step, from_unix_ns(record?.started_unix_ns)))),
                 }
             }
             Ok(None)

@@ -50,6 +50,7 @@ pub enum Unmeasured {
 ///     let save = if measured { save.metric("accuracy", 1.0 / step as f64) } else { save };
 ///     manager.save_with(step, &step, &save)?;
 /// }
+/// manager.wait_until_finished()?;
 /// assert_eq!(manager.all_steps()?, [10, 24, 25]);
 /// # Ok(())
 /// # }

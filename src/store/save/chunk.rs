@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::leaves::{PlannedLeaf, read_run};
+use super::report::Accepted;
 use super::reuse::{Memory, Reuse, StoredReader};
+use super::staging::Block;
 use crate::codec::{self, ChunkId, ChunkInfo};
 use crate::error::{Error, Result};
 use crate::record::StoredChunk;
-use crate::tree::LeafSource;
+use crate::tree::{Data, LeafSource};
 
 /// A chunk that is to be saved.
 pub(super) struct Chunk<'s> {
@@ -22,6 +25,8 @@ pub(super) struct Chunk<'s> {
 /// Where the raw bytes of a chunk are.
 pub(super) enum Raw<'s> {
     Slice(&'s [u8]),
+    Shared(Data<'static>, Range<usize>),
+    Staged(Arc<Block>, Range<usize>),
     /// In the source, which is asked for them where they are encoded.
     Unread(&'s dyn LeafSource, Range<usize>),
     /// In the file: the leaf is in the memory in which the newest step was saved from, which
@@ -34,7 +39,7 @@ impl Raw<'_> {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Slice(bytes) => bytes.len(),
-            Self::Unread(_, run) => run.len(),
+            Self::Shared(_, run) | Self::Staged(_, run) | Self::Unread(_, run) => run.len(),
             Self::Stored(_) => 0,
         }
     }
@@ -45,13 +50,20 @@ pub(super) trait Batches<'s> {
     /// The next chunks; none at the end.
     fn next(&mut self) -> Result<Vec<Chunk<'s>>>;
 
-    /// Told of a leaf that differs from the newest step: its memory need not be held for longer.
-    fn changed(&mut self, _leaf: usize) {}
+    /// When the save was accepted and what it cost until then; asked at the end.
+    fn accepted(&self) -> Accepted;
 
-    /// The shared memory that the leaf is in.
-    fn memory(&self, _leaf: usize) -> Memory {
-        Memory::default()
-    }
+    /// Told of a leaf that differs from the newest step: its memory need not be held for longer.
+    fn changed(&mut self, leaf: usize);
+
+    /// The shared memory that the leaf is in; asked once, at the end.
+    fn memory(&mut self, leaf: usize) -> Memory;
+}
+
+/// All that is to be saved.
+pub(super) struct Contents<'c, 's> {
+    pub(super) encoder: Encoder<'c>,
+    pub(super) batches: &'c mut dyn Batches<'s>,
 }
 
 /// A chunk that is ready to be written.
@@ -69,6 +81,8 @@ pub(super) enum Stored<'s> {
 /// The stored bytes of a new chunk.
 pub(super) enum Bytes<'s> {
     Slice(&'s [u8]),
+    Shared(Data<'static>, Range<usize>),
+    Staged(Arc<Block>, Range<usize>),
     Owned(Vec<u8>),
 }
 
@@ -76,6 +90,9 @@ impl Bytes<'_> {
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Slice(bytes) => bytes,
+            // The ranges were made for this very memory.
+            Self::Shared(data, run) => data.bytes().get(run.clone()).unwrap_or_default(),
+            Self::Staged(block, run) => block.bytes().get(run.clone()).unwrap_or_default(),
             Self::Owned(bytes) => bytes,
         }
     }
@@ -104,6 +121,8 @@ impl Encoder<'_> {
                 return Ok(EncodedChunk { leaf: number, stored: Stored::Unchanged(chunk) });
             }
             Raw::Slice(bytes) => Bytes::Slice(bytes),
+            Raw::Shared(data, run) => Bytes::Shared(data, run),
+            Raw::Staged(block, run) => Bytes::Staged(block, run),
             Raw::Unread(source, run) => Bytes::Owned(read_run(source, leaf, run)?),
         };
         let raw = bytes.as_slice();

@@ -1,9 +1,11 @@
 //! Source → leaves that are to be saved, each checked, and cut into batches of chunks.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::chunk::{Batches, Chunk, Raw};
 use super::plan::cuts;
+use super::report::Accepted;
 use super::reuse::{Memory, Reuse};
 use crate::codec::Compression;
 use crate::dtype::{DType, Element, zeroed};
@@ -46,7 +48,7 @@ impl PlannedLeaf {
 /// The leaves of a source, all checked.
 pub(super) struct SourceLeaves<'s> {
     pub(super) source: &'s dyn LeafSource,
-    pub(super) list: Vec<PlannedLeaf>,
+    pub(super) list: Arc<Vec<PlannedLeaf>>,
     /// The whole contents of each leaf, if they are in memory: the source has them there, or they
     /// are a text.
     pub(super) contents: Vec<Option<Data<'s>>>,
@@ -85,13 +87,14 @@ impl<'s> SourceLeaves<'s> {
             contents.push(checked(source, &leaf, in_memory)?);
             list.push(leaf);
         }
-        Ok(Self { source, list, contents })
+        Ok(Self { source, list: Arc::new(list), contents })
     }
 
     /// The chunks of all leaves, batch by batch.
-    pub(super) fn batches<'b>(&'b self, reuse: &'b Reuse) -> SourceBatches<'b> {
+    pub(super) fn batches<'b>(&'b self, reuse: &'b Reuse, accepted: Accepted) -> SourceBatches<'b> {
         SourceBatches {
             leaves: self,
+            accepted,
             reuse,
             next_leaf: 0,
             rest: Vec::new().into_iter(),
@@ -177,6 +180,7 @@ pub(super) fn read_run_into(
 /// The chunks of a source, which are read from it where they are encoded.
 pub(super) struct SourceBatches<'b> {
     leaves: &'b SourceLeaves<'b>,
+    accepted: Accepted,
     reuse: &'b Reuse,
     next_leaf: usize,
     /// What is left of the leaf before.
@@ -202,13 +206,17 @@ impl<'b> Batches<'b> for SourceBatches<'b> {
         Ok(batch)
     }
 
+    fn accepted(&self) -> Accepted {
+        self.accepted
+    }
+
     fn changed(&mut self, leaf: usize) {
         if let Some(changed) = self.changed.get_mut(leaf) {
             *changed = true;
         }
     }
 
-    fn memory(&self, leaf: usize) -> Memory {
+    fn memory(&mut self, leaf: usize) -> Memory {
         let contents = self.leaves.contents.get(leaf).and_then(Option::as_ref);
         let unchanged = self.changed.get(leaf) == Some(&false);
         contents.map_or_else(Memory::default, |data| Memory::of(data, unchanged))

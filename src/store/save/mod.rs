@@ -7,6 +7,7 @@ mod packer;
 mod plan;
 mod report;
 mod reuse;
+mod staging;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ use crate::db::{ReadTx, WriteTx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{LeafRecord, PackRange, StepRecord, encode_structure, to_unix_ns};
 use crate::tree::LeafSource;
-use chunk::{Batches, Encoder};
+use chunk::{Contents, Encoder};
 use leaves::{PlannedLeaf, SourceLeaves};
 use packer::{Packed, Target, pack};
 use report::Accepted;
@@ -28,6 +29,7 @@ use reuse::Reuse;
 
 pub use report::{SaveCost, SaveReport};
 pub(super) use reuse::LastStep;
+pub(crate) use staging::{Arena, StagedSave};
 
 /// Far more packs than a file can hold, and far from the largest number.
 const MAX_PACK_MARK: u64 = 1 << 62;
@@ -41,7 +43,6 @@ struct Plan {
     custom_metadata: Option<String>,
     /// The structure record.
     structure: Vec<u8>,
-    accepted: Accepted,
 }
 
 /// What was found when a step was checked.
@@ -83,12 +84,12 @@ impl CheckpointStore {
             step,
             custom_metadata: options.checked_metadata()?,
             structure: encode_structure(step, &structure)?,
-            accepted,
         };
         let reuse = self.reuse(&writer, checked, &leaves.list)?;
         let encoder = Encoder { leaves: &leaves.list, reuse: &reuse };
-        let mut batches = leaves.batches(&reuse);
-        self.write(&writer, checked, &plan, options, encoder, &mut batches, retention)
+        let mut batches = leaves.batches(&reuse, accepted);
+        let contents = Contents { encoder, batches: &mut batches };
+        self.write(&writer, checked, &plan, options, contents, retention)
     }
 
     /// What can be reused of the newest step, after what a save before left behind is swept. What is
@@ -107,15 +108,13 @@ impl CheckpointStore {
     }
 
     /// Writes a step with what `batches` give, and removes the victims of `retention`.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a save, each used once")]
     fn write(
         &self,
         writer: &RefCell<Writer>,
         checked: Checked,
         plan: &Plan,
         options: &SaveOptions,
-        encoder: Encoder<'_>,
-        batches: &mut dyn Batches<'_>,
+        contents: Contents<'_, '_>,
         retention: Option<&Retention<'_>>,
     ) -> Result<SaveReport> {
         let (began, step) = (Instant::now(), plan.step);
@@ -128,11 +127,13 @@ impl CheckpointStore {
             first_pack: checked.mark + 1,
             compression: self.options.compression,
         };
+        let Contents { encoder, batches } = contents;
         let packed = pack(encoder, batches, target, self.options.threads)?;
+        let accepted = batches.accepted();
         let Packed { tx, rows, totals, packs, mut reused_packs, counts, last } = packed;
         reused_packs.extend(packs.numbers());
         let record = StepRecord {
-            started_unix_ns: to_unix_ns(plan.accepted.at),
+            started_unix_ns: to_unix_ns(accepted.at),
             committed_unix_ns: to_unix_ns(SystemTime::now()),
             metrics: options.metrics.clone(),
             custom_metadata: plan.custom_metadata.clone(),
@@ -164,7 +165,7 @@ impl CheckpointStore {
         tx.commit()?;
         *writer.borrow_mut() = Writer { sweep: Sweep::Done, last: Some(Arc::new(last)) };
         tracing::debug!(bytes = counts.new_bytes, ?removed, "saved");
-        Ok(SaveReport { info, removed, cost: SaveCost::new(&counts, &plan.accepted, began) })
+        Ok(SaveReport { info, removed, cost: SaveCost::new(&counts, &accepted, began) })
     }
 
     /// Removes what a save that did not end left above the mark, and makes its room free.

@@ -219,7 +219,7 @@ impl<'d> Packer<'d> {
     }
 
     /// Writes what is still collected, and makes the leaf records.
-    fn finish(mut self, encoder: Encoder<'_>, batches: &dyn Batches<'_>) -> Result<Packed<'d>> {
+    fn finish(mut self, encoder: Encoder<'_>, batches: &mut dyn Batches<'_>) -> Result<Packed<'d>> {
         self.write_shared()?;
         let mut totals = Totals::default();
         let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());

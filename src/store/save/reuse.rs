@@ -51,6 +51,11 @@ impl Memory {
         Self { alive: Some(Arc::downgrade(buffer)), held }
     }
 
+    /// Lets go of the memory; it is known again for as long as others hold it.
+    pub(super) fn let_go(&mut self) {
+        self.held = None;
+    }
+
     fn is_of(&self, data: &Data<'_>) -> bool {
         let Data::Shared(buffer) = data else { return false };
         let same_place = |held: &Arc<dyn Buffer>| std::ptr::eq(held.bytes(), buffer.bytes());

@@ -1,0 +1,122 @@
+//! Accepted saves in their order, and the errors that still have to be told.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::handle::Slot;
+use crate::error::{Error, Result};
+use crate::manager::save_policy::LatestSave;
+use crate::manager::{SaveOutcome, SkipReason};
+use crate::store::{Admission, StagedSave};
+
+/// A save that waits for the writer.
+pub(super) struct Job {
+    pub(super) step: u64,
+    pub(super) accepted_at: SystemTime,
+    pub(super) admission: Admission,
+    pub(super) save: StagedSave,
+    pub(super) slot: Arc<Slot>,
+}
+
+/// The saves that are under way. Each has a number, in the order in which they were accepted.
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: VecDeque<Job>,
+    /// The contents of the last waiting save are still being copied, and the writer is to leave it
+    /// alone so that it does not slow the copy down.
+    pub(super) staging: Staging,
+    /// The save that is being written.
+    active: Option<LatestSave>,
+    accepted: u64,
+    finished: u64,
+    /// Errors that no later save has returned yet, and those that nobody who waited has.
+    untold_to_saves: VecDeque<Error>,
+    untold_to_waits: VecDeque<Error>,
+    pub(super) closing: bool,
+}
+
+#[derive(Default, PartialEq, Eq)]
+pub(super) enum Staging {
+    #[default]
+    Done,
+    Going,
+}
+
+impl Queue {
+    /// Adds a save whose contents are about to be copied.
+    pub(super) fn push(&mut self, job: Job) {
+        self.accepted += 1;
+        self.staging = Staging::Going;
+        self.waiting.push_back(job);
+    }
+
+    /// The next save for the writer.
+    pub(super) fn next(&mut self) -> Option<Job> {
+        if self.waiting.len() == 1 && self.staging == Staging::Going {
+            return None;
+        }
+        let job = self.waiting.pop_front()?;
+        self.active = Some(LatestSave { step: job.step, at: job.accepted_at });
+        Some(job)
+    }
+
+    /// Takes back the last save, whose contents could not be copied, unless the writer has it.
+    pub(super) fn withdraw(&mut self) -> Option<Job> {
+        let job = self.waiting.pop_back()?;
+        self.finished += 1;
+        Some(job)
+    }
+
+    /// Drops the save that has waited longest and was not forced, for a newer one; whether there was
+    /// one.
+    pub(super) fn supersede(&mut self, by: u64) -> bool {
+        let oldest = self.waiting.iter().position(|job| job.admission == Admission::ByPolicy);
+        let Some(job) = oldest.and_then(|oldest| self.waiting.remove(oldest)) else {
+            return false;
+        };
+        self.finished += 1;
+        tracing::debug!(step = job.step, by, "a waiting save is superseded");
+        job.slot.settle(Ok(SaveOutcome::Skipped(SkipReason::Superseded { by })));
+        true
+    }
+
+    /// Remembers the error of the save that was written.
+    pub(super) fn finish(&mut self, error: Option<Error>) {
+        self.active = None;
+        self.finished += 1;
+        if let Some(error) = error {
+            self.untold_to_saves.push_back(error.clone());
+            self.untold_to_waits.push_back(error);
+        }
+    }
+
+    /// The saves that are under way, the one that is being written first.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = LatestSave> {
+        let waiting =
+            self.waiting.iter().map(|job| LatestSave { step: job.step, at: job.accepted_at });
+        self.active.into_iter().chain(waiting)
+    }
+
+    /// How many saves were accepted so far.
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Whether the first `accepted` saves are finished.
+    pub(super) fn has_finished(&self, accepted: u64) -> bool {
+        self.finished >= accepted
+    }
+
+    /// The oldest error that no save has returned yet, instead of saving `step`.
+    pub(super) fn tell_save(&mut self, step: u64) -> Result<()> {
+        let Some(error) = self.untold_to_saves.pop_front() else { return Ok(()) };
+        let instead = format!("this save failed in the background, and step {step} was not begun");
+        Err(error.with_note(&instead))
+    }
+
+    /// The oldest error that nobody who waited has got yet.
+    pub(super) fn tell_wait(&mut self) -> Result<()> {
+        self.untold_to_waits.pop_front().map_or(Ok(()), Err)
+    }
+}
