@@ -48,7 +48,7 @@ pub(super) enum Placement {
 pub(super) fn shared_pack_bytes(compression: Compression) -> usize {
     match compression {
         Compression::None => MIN_OWN_PACK_BYTES,
-        Compression::Lz4 => COMPRESSED_PACK_BYTES,
+        _ => COMPRESSED_PACK_BYTES,
     }
 }
 
