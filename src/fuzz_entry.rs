@@ -57,7 +57,7 @@ pub fn chunk(data: &[u8]) {
     };
     let mut out = vec![0; usize::try_from(raw_len).unwrap_or(0).min(MAX_CHUNK_BYTES)];
     let info = ChunkInfo {
-        codec: Codec::from_code(codec % 2).unwrap_or(Codec::Raw),
+        codec: Codec::from_code(codec % 4).unwrap_or(Codec::Raw),
         raw_len,
         stored_len: u32::try_from(stored.len()).unwrap_or(u32::MAX),
         crc32: 0,
@@ -66,7 +66,13 @@ pub fn chunk(data: &[u8]) {
     let sealed = codec::with_checksum(id, info, stored);
     let _ = codec::decode(id, &info, stored, &mut out);
     let _ = codec::decode(id, &sealed, stored, &mut out);
-    for compression in [Compression::None, Compression::Lz4] {
+    for compression in [
+        Compression::None,
+        Compression::Lz4,
+        Compression::BytePlanes,
+        Compression::BitPlanes,
+        Compression::Auto,
+    ] {
         let raw = &stored[..stored.len().min(MAX_CHUNK_BYTES)];
         let (info, encoded) = codec::encode(id, raw, codec::content_hash(raw), compression);
         let mut back = vec![0; raw.len()];

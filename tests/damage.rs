@@ -38,7 +38,7 @@ fn read_all(path: &Path) -> Result<()> {
 fn damage(seed: u64, tries: usize, change: impl Fn(&mut StdRng, &mut Vec<u8>)) {
     let folder = tempfile::tempdir().unwrap();
     let mut noticed = 0;
-    for (name, compression) in [("raw", Compression::None), ("lz4", Compression::Lz4)] {
+    for (name, compression) in common::COMPRESSIONS {
         let path = folder.path().join(name);
         make(&path, compression);
         let whole = fs::read(&path).unwrap();

@@ -3,8 +3,8 @@
 mod common;
 
 use milepost::{
-    Checkpoint, CheckpointStore, Compression, Leaf, LeafKind, LeafSource, Region, SaveOptions,
-    StoreOptions, Tree,
+    Checkpoint, CheckpointStore, Leaf, LeafKind, LeafSource, Region, SaveOptions, StoreOptions,
+    Tree,
 };
 use proptest::test_runner::{Config, TestRunner};
 
@@ -57,7 +57,7 @@ fn blank(tree: &Tree<Leaf<'static>>) -> Tree<Leaf<'static>> {
 #[test]
 fn the_zoo_and_random_trees_come_back() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, compression) in [("raw", Compression::None), ("lz4", Compression::Lz4)] {
+    for (name, compression) in common::COMPRESSIONS {
         let options = StoreOptions::new().compression(compression);
         let store = CheckpointStore::create_with(folder.path().join(name), options).unwrap();
         check(&store, 0, &common::zoo());
@@ -82,7 +82,7 @@ fn leaves_around_the_page_classes_come_back() {
     ];
     let leaves =
         sizes.map(|size| Tree::Leaf(Leaf::from_vec(common::odd_bytes(size), [size]).unwrap()));
-    for (name, compression) in [("raw", Compression::None), ("lz4", Compression::Lz4)] {
+    for (name, compression) in common::COMPRESSIONS {
         let options = StoreOptions::new().compression(compression);
         let store = CheckpointStore::create_with(folder.path().join(name), options).unwrap();
         check(&store, 1, &Tree::list(leaves.clone()));

@@ -6,6 +6,11 @@
 //! the identity of the chunk as well as the stored bytes, and is checked before a byte is decoded.
 
 mod checksum;
+mod choose;
+mod lz4;
+mod planes;
+mod scratch;
+mod transpose;
 
 use std::borrow::Cow;
 
@@ -13,6 +18,10 @@ use crate::dtype::DType;
 use crate::limits::MAX_CHUNK_BYTES;
 
 pub(crate) use checksum::{Digest, content_hash, crc32};
+pub(crate) use choose::choose;
+use planes::Layout;
+use scratch::Scratch;
+use transpose::Unit;
 
 /// How the bytes of a chunk are stored. The code is part of the file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +30,10 @@ pub(crate) enum Codec {
     Raw,
     /// One LZ4 block (the block format of the LZ4 project, without frame or size prefix).
     Lz4,
+    /// Split into the bytes of its elements, see [`planes`].
+    BytePlanes,
+    /// Split into the bits of its elements, see [`planes`].
+    BitPlanes,
 }
 
 impl Codec {
@@ -28,6 +41,8 @@ impl Codec {
         match self {
             Self::Raw => 0,
             Self::Lz4 => 1,
+            Self::BytePlanes => 2,
+            Self::BitPlanes => 3,
         }
     }
 
@@ -35,20 +50,47 @@ impl Codec {
         match code {
             0 => Some(Self::Raw),
             1 => Some(Self::Lz4),
+            2 => Some(Self::BytePlanes),
+            3 => Some(Self::BitPlanes),
             _ => None,
         }
     }
 }
 
-/// Which codec a save tries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// Which codec a save tries. Whatever it is, a chunk that gets less than a sixteenth shorter is
+/// stored raw, so that reading it costs nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Compression {
-    /// Store every chunk raw. The default: LZ4 alone gains nothing on float weights.
+    /// Store every chunk raw: the fastest in both directions, and the default.
     #[default]
     None,
-    /// LZ4 for each chunk that it shrinks by at least a sixteenth, raw for the others.
+    /// LZ4. It suits text, masks, indices and whatever repeats; float weights get no shorter.
     Lz4,
+    /// LZ4 on planes of bytes: the first bytes of all elements, then all second bytes, and so on.
+    /// On trained weights raw and stored bytes are about as 1.09 to 1 for `float32` and as 1.19 to
+    /// 1 for `bfloat16`. Encoding is slower than with `BitPlanes`; decoding costs about the same.
+    BytePlanes,
+    /// LZ4 on planes of bits: the lowest bits of all elements, then the next ones, and so on. About
+    /// 1.15 to 1 for `float32` weights and 1.35 to 1 for `bfloat16` weights; 1.10 to 1 and 1.20 to
+    /// 1 for the first and the second moments of Adam. The rest of a trained number is noise,
+    /// which nothing shrinks. It suits `bool` arrays as well.
+    BitPlanes,
+    /// Whichever of these gains most, found out by trying all of them on a part of the data. Where
+    /// one that is cheaper to decode comes within 2 % of the best, that one is taken.
+    Auto,
+}
+
+impl Compression {
+    /// The codec that chunks are tried with. For `Auto` that is what [`choose`] says.
+    fn codec(self) -> Codec {
+        match self {
+            Self::None | Self::Auto => Codec::Raw,
+            Self::Lz4 => Codec::Lz4,
+            Self::BytePlanes => Codec::BytePlanes,
+            Self::BitPlanes => Codec::BitPlanes,
+        }
+    }
 }
 
 /// Which chunk of which leaf: what a chunk must not be mistaken for another by.
@@ -83,6 +125,21 @@ pub(crate) enum ChunkError {
     Checksum { expected: u32, found: u32 },
     #[error("the chunk is no LZ4 block of {raw_len} bytes: {message}")]
     Lz4 { raw_len: u32, message: String },
+    #[error("the chunk has {found} raw bytes, expected a multiple of {expected}")]
+    Elements { expected: usize, found: usize },
+    #[error("the stored chunk has {found} bytes, the header of its planes alone has {expected}")]
+    Header { expected: usize, found: usize },
+    #[error("plane {plane} of the chunk has {found} stored bytes, expected at most {expected}")]
+    PlaneLength { plane: usize, expected: usize, found: usize },
+    #[error("the planes of the chunk have {found} stored bytes, their header says {expected}")]
+    PlanesLength { expected: usize, found: usize },
+    #[error("plane {plane} of the chunk is no LZ4 block of {expected} bytes: {message}")]
+    PlaneLz4 { plane: usize, expected: usize, message: String },
+    #[error(
+        "the last byte of plane {plane} of the chunk is {last:#04x}, \
+         expected nothing above its {elements} lowest bits"
+    )]
+    PlanePadding { plane: usize, elements: usize, last: u8 },
 }
 
 /// Encodes `raw`, at most [`MAX_CHUNK_BYTES`] with the content hash `hash`, and describes it. Raw bytes
@@ -94,16 +151,19 @@ pub(crate) fn encode<'r>(
     compression: Compression,
 ) -> (ChunkInfo, Cow<'r, [u8]>) {
     debug_assert!(raw.len() <= MAX_CHUNK_BYTES);
-    let (codec, stored) = match compression {
-        Compression::None => (Codec::Raw, Cow::Borrowed(raw)),
-        Compression::Lz4 => {
-            let compressed = lz4_flex::block::compress(raw);
-            if compressed.len() + raw.len() / 16 < raw.len() {
-                (Codec::Lz4, Cow::Owned(compressed))
-            } else {
-                (Codec::Raw, Cow::Borrowed(raw))
-            }
+    let codec = match compression {
+        Compression::Auto => choose(id.dtype, &[raw]).codec(),
+        fixed => fixed.codec(),
+    };
+    let compressed = match codec {
+        Codec::Raw => None,
+        codec => {
+            Scratch::with(|scratch| scratch.compress(codec, id.dtype, raw).map(<[u8]>::to_vec))
         }
+    };
+    let (codec, stored) = match compressed {
+        Some(compressed) => (codec, Cow::Owned(compressed)),
+        None => (Codec::Raw, Cow::Borrowed(raw)),
     };
     let mut info =
         ChunkInfo { codec, raw_len: length(raw), stored_len: length(&stored), crc32: 0, hash };
@@ -128,16 +188,27 @@ pub(crate) fn decode(
         Codec::Raw => {
             return Err(ChunkError::RawLength { expected: stored.len(), found: info.raw_len });
         }
-        Codec::Lz4 => {
-            let fault = |message| ChunkError::Lz4 { raw_len: info.raw_len, message };
-            let written = lz4_flex::block::decompress_into(stored, out)
-                .map_err(|error| fault(error.to_string()))?;
-            if written != out.len() {
-                return Err(fault(format!("it holds {written} bytes")));
-            }
-        }
+        Codec::Lz4 => lz4::decompress(stored, out)
+            .map_err(|message| ChunkError::Lz4 { raw_len: info.raw_len, message })?,
+        Codec::BytePlanes => decode_planes(Unit::Byte, id.dtype, stored, out)?,
+        Codec::BitPlanes => decode_planes(Unit::Bit, id.dtype, stored, out)?,
     }
     Ok(())
+}
+
+fn decode_planes(
+    unit: Unit,
+    dtype: DType,
+    stored: &[u8],
+    out: &mut [u8],
+) -> Result<(), ChunkError> {
+    let layout = Layout::new(unit, dtype, out.len())?;
+    Scratch::with(|scratch| planes::decode(layout, stored, out, &mut scratch.planes))
+}
+
+/// Whether `stored_len` bytes instead of `raw_len` are worth the decoding: a sixteenth less.
+fn is_worth_it(stored_len: usize, raw_len: usize) -> bool {
+    stored_len + raw_len / 16 < raw_len
 }
 
 /// Checks the length and the checksum of `stored`.
@@ -153,7 +224,7 @@ pub(crate) fn check(id: ChunkId<'_>, info: &ChunkInfo, stored: &[u8]) -> Result<
 }
 
 /// `info` with the checksum that `stored` has, for chunks made by a hostile hand.
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn with_checksum(id: ChunkId<'_>, info: ChunkInfo, stored: &[u8]) -> ChunkInfo {
     ChunkInfo { crc32: checksum(id, &info, stored), ..info }
 }
@@ -178,63 +249,4 @@ fn length(bytes: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const ID: ChunkId<'_> = ChunkId { path: b"\x03w\0", shard: 0, index: 2, dtype: DType::F32 };
-
-    proptest! {
-        #[test]
-        fn a_chunk_comes_back(raw in prop::collection::vec(0u8..4, 0..5000), lz4: bool) {
-            let compression = if lz4 { Compression::Lz4 } else { Compression::None };
-            let (info, stored) = encode(ID, &raw, content_hash(&raw), compression);
-            prop_assert!(stored.len() <= raw.len());
-            let mut out = vec![9; raw.len()];
-            decode(ID, &info, &stored, &mut out).unwrap();
-            prop_assert_eq!(out, raw);
-        }
-
-        #[test]
-        fn a_flipped_bit_is_noticed(bit in 0usize..8 * 300, lz4: bool) {
-            let raw = [7u8; 300];
-            let compression = if lz4 { Compression::Lz4 } else { Compression::None };
-            let (info, stored) = encode(ID, &raw, content_hash(&raw), compression);
-            let mut stored = stored.into_owned();
-            let bit = bit % (stored.len() * 8);
-            stored[bit / 8] ^= 1 << (bit % 8);
-            let mut out = [0; 300];
-            let error = decode(ID, &info, &stored, &mut out).unwrap_err();
-            let noticed = matches!(error, ChunkError::Checksum { .. });
-            prop_assert!(noticed);
-            prop_assert_eq!(out, [0; 300]);
-        }
-    }
-
-    #[test]
-    fn compressible_data_shrinks_and_the_rest_stays_raw() {
-        let (info, stored) = encode(ID, &[0; 4096], [0; 16], Compression::Lz4);
-        assert_eq!(info.codec, Codec::Lz4);
-        assert!(stored.len() < 100);
-        let noise: Vec<u8> =
-            (0..1024u32).flat_map(|i| (i.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
-        assert_eq!(encode(ID, &noise, [0; 16], Compression::Lz4).0.codec, Codec::Raw);
-    }
-
-    #[test]
-    fn a_chunk_in_the_wrong_place_is_noticed() {
-        let (info, stored) = encode(ID, b"some bytes", [0; 16], Compression::None);
-        let mut out = [0; 10];
-        for other in [
-            ChunkId { path: b"\x03v\0", ..ID },
-            ChunkId { shard: 1, ..ID },
-            ChunkId { index: 3, ..ID },
-            ChunkId { dtype: DType::I32, ..ID },
-        ] {
-            assert!(decode(other, &info, &stored, &mut out).is_err(), "{other:?}");
-        }
-        assert!(decode(ID, &ChunkInfo { codec: Codec::Lz4, ..info }, &stored, &mut out).is_err());
-        assert!(decode(ID, &info, &stored[..9], &mut out).is_err());
-        assert!(decode(ID, &info, &stored, &mut out[..9]).is_err());
-    }
-}
+mod tests;

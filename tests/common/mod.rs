@@ -2,8 +2,17 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use milepost::{DType, Key, Leaf, Tree};
+use milepost::{Compression, DType, Key, Leaf, Tree};
 use proptest::prelude::*;
+
+/// Every compression, with a name for files.
+pub(crate) const COMPRESSIONS: [(&str, Compression); 5] = [
+    ("raw", Compression::None),
+    ("lz4", Compression::Lz4),
+    ("byte-planes", Compression::BytePlanes),
+    ("bit-planes", Compression::BitPlanes),
+    ("auto", Compression::Auto),
+];
 
 /// Bytes that are every kind of value of every type: NaN payloads, infinities, subnormals, −0.
 pub(crate) fn odd_bytes(length: usize) -> Vec<u8> {

@@ -4,11 +4,12 @@
 mod archive;
 #[path = "../common/mod.rs"]
 mod common;
+mod planes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use milepost::{CheckpointStore, Compression, Leaf, SaveOptions, StoreOptions, Tree};
+use milepost::{CheckpointStore, Leaf, SaveOptions, StoreOptions, Tree};
 use redb::{ReadableDatabase, ReadableTable, TableDefinition};
 use twox_hash::xxhash3_128;
 
@@ -167,6 +168,7 @@ impl Rows {
         let raw = match codec {
             0 => stored.to_vec(),
             1 => lz4_flex::block::decompress(stored, raw_len).unwrap(),
+            2 | 3 => planes::decode(codec, dtype, stored, raw_len),
             codec => panic!("a chunk has codec {codec}"),
         };
         assert_eq!(raw.len(), raw_len);
@@ -235,8 +237,8 @@ fn check(path: &Path, steps: &[u64]) {
 #[test]
 fn the_page_is_enough_to_read_the_golden_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    for name in ["v1.milepost", "v1-lz4.milepost"] {
-        check(&folder.join(name), &[7, u64::MAX]);
+    for name in ["v1", "v1-lz4", "v1-byte-planes", "v1-bit-planes"] {
+        check(&folder.join(name).with_extension("milepost"), &[7, u64::MAX]);
     }
 }
 
@@ -244,7 +246,7 @@ fn the_page_is_enough_to_read_the_golden_files() {
 #[test]
 fn the_page_is_enough_to_read_what_is_written_today() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, compression) in [("raw", Compression::None), ("lz4", Compression::Lz4)] {
+    for (name, compression) in common::COMPRESSIONS {
         let path = folder.path().join(name);
         let options = StoreOptions::new().compression(compression);
         let store = CheckpointStore::create_with(&path, options).unwrap();
