@@ -35,6 +35,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("num_complex", &["dtype"]),
     ("bytemuck", &["dtype"]),
     ("ndarray", &["tree"]),
+    ("glob", &["store"]),
     ("parking_lot", &["db", "store", "manager"]),
     ("clap", &["bin"]),
     ("comfy_table", &["bin"]),

@@ -1,6 +1,7 @@
 //! The store: steps in one file, each saved whole or not at all, and checked when read.
 
 mod compare;
+mod compression;
 mod fill;
 mod options;
 mod reader;

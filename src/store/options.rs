@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::thread;
 
+use super::compression::CompressionRules;
 use crate::codec::Compression;
 use crate::error::{Error, Result};
 use crate::limits::{MAX_CUSTOM_METADATA_BYTES, MAX_KEY_NAME_BYTES, MAX_METRICS};
@@ -11,7 +12,7 @@ use crate::limits::{MAX_CUSTOM_METADATA_BYTES, MAX_KEY_NAME_BYTES, MAX_METRICS};
 /// The settings of an open store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    pub(crate) compression: Compression,
+    pub(crate) compression: CompressionRules,
     pub(crate) threads: NonZeroUsize,
 }
 
@@ -20,7 +21,7 @@ impl Default for StoreOptions {
         let available = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         // Reading is bound by memory bandwidth, which a few threads use up.
         let threads = available.min(NonZeroUsize::MIN.saturating_add(7));
-        Self { compression: Compression::default(), threads }
+        Self { compression: CompressionRules::default(), threads }
     }
 }
 
@@ -30,14 +31,37 @@ impl StoreOptions {
         Self::default()
     }
 
-    /// Which codec saves try.
+    /// How saves compress leaves. What is saved already stays as it is.
     #[must_use]
     pub fn compression(mut self, compression: Compression) -> Self {
-        self.compression = compression;
+        self.compression.set_all(compression);
         self
     }
 
-    /// How many threads a restore uses.
+    /// How saves compress the leaves whose paths match a pattern; of several that match, the last one
+    /// counts. A path is written as it is shown, `params/layers[0]/w`; in a pattern `*` stands for
+    /// anything up to the next `/`, `**` for any keys, `?` for one character, and `[[]` for `[`.
+    ///
+    /// ```
+    /// # fn main() -> milepost::Result<()> {
+    /// use milepost::{Compression, StoreOptions};
+    ///
+    /// // Frozen weights are written once, so it pays to make them small; the rest is to be fast.
+    /// let options = StoreOptions::new()
+    ///     .compression_for("params/**", Compression::Auto)?
+    ///     .compression_for("params/lora/**", Compression::None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is no pattern.
+    pub fn compression_for(mut self, pattern: &str, compression: Compression) -> Result<Self> {
+        self.compression.add(pattern, compression)?;
+        Ok(self)
+    }
+
+    /// How many threads a restore uses, and how many encode while a save is written.
     #[must_use]
     pub fn threads(mut self, threads: NonZeroUsize) -> Self {
         self.threads = threads;

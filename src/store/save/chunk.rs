@@ -8,7 +8,7 @@ use super::leaves::{PlannedLeaf, read_run};
 use super::report::Accepted;
 use super::reuse::{Memory, Reuse, StoredReader};
 use super::staging::Block;
-use crate::codec::{self, ChunkId, ChunkInfo};
+use crate::codec::{self, ChunkId, ChunkInfo, Compression};
 use crate::error::{Error, Result};
 use crate::record::StoredChunk;
 use crate::tree::{Data, LeafSource};
@@ -24,7 +24,8 @@ pub(super) struct Chunk<'s> {
 
 /// Where the raw bytes of a chunk are.
 pub(super) enum Raw<'s> {
-    Slice(&'s [u8]),
+    /// In the contents of the leaf, which are borrowed or shared.
+    Slice(&'s [u8], Range<usize>),
     Shared(Data<'static>, Range<usize>),
     Staged(Arc<Block>, Range<usize>),
     /// In the source, which is asked for them where they are encoded.
@@ -38,8 +39,10 @@ impl Raw<'_> {
     /// How many bytes have to be looked at.
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Slice(bytes) => bytes.len(),
-            Self::Shared(_, run) | Self::Staged(_, run) | Self::Unread(_, run) => run.len(),
+            Self::Slice(_, run)
+            | Self::Shared(_, run)
+            | Self::Staged(_, run)
+            | Self::Unread(_, run) => run.len(),
             Self::Stored(_) => 0,
         }
     }
@@ -69,7 +72,15 @@ pub(super) struct Contents<'c, 's> {
 /// A chunk that is ready to be written.
 pub(super) struct EncodedChunk<'s> {
     pub(super) leaf: usize,
+    pub(super) sharing: Sharing,
     pub(super) stored: Stored<'s>,
+}
+
+/// Which chunks a chunk that fills no pack shares one with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    WithRaw,
+    WithCompressed,
 }
 
 pub(super) enum Stored<'s> {
@@ -80,7 +91,7 @@ pub(super) enum Stored<'s> {
 
 /// The stored bytes of a new chunk.
 pub(super) enum Bytes<'s> {
-    Slice(&'s [u8]),
+    Slice(&'s [u8], Range<usize>),
     Shared(Data<'static>, Range<usize>),
     Staged(Arc<Block>, Range<usize>),
     Owned(Vec<u8>),
@@ -89,11 +100,20 @@ pub(super) enum Bytes<'s> {
 impl Bytes<'_> {
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
-            Self::Slice(bytes) => bytes,
             // The ranges were made for this very memory.
+            Self::Slice(bytes, run) => bytes.get(run.clone()).unwrap_or_default(),
             Self::Shared(data, run) => data.bytes().get(run.clone()).unwrap_or_default(),
             Self::Staged(block, run) => block.bytes().get(run.clone()).unwrap_or_default(),
             Self::Owned(bytes) => bytes,
+        }
+    }
+
+    /// All that is in memory of the leaf.
+    fn known(&self) -> &[u8] {
+        match self {
+            Self::Slice(bytes, _) => bytes,
+            Self::Shared(data, _) => data.bytes(),
+            Self::Staged(..) | Self::Owned(_) => self.as_slice(),
         }
     }
 }
@@ -116,11 +136,14 @@ impl Encoder<'_> {
         let Some(leaf) = self.leaves.get(number) else {
             return Err(Error::invalid("a chunk is of a leaf that is not there"));
         };
+        let sharing = match leaf.compression {
+            Compression::None => Sharing::WithRaw,
+            _ => Sharing::WithCompressed,
+        };
+        let ready = |stored| Ok(EncodedChunk { leaf: number, sharing, stored });
         let bytes = match raw {
-            Raw::Stored(chunk) => {
-                return Ok(EncodedChunk { leaf: number, stored: Stored::Unchanged(chunk) });
-            }
-            Raw::Slice(bytes) => Bytes::Slice(bytes),
+            Raw::Stored(chunk) => return ready(Stored::Unchanged(chunk)),
+            Raw::Slice(bytes, run) => Bytes::Slice(bytes, run),
             Raw::Shared(data, run) => Bytes::Shared(data, run),
             Raw::Staged(block, run) => Bytes::Staged(block, run),
             Raw::Unread(source, run) => Bytes::Owned(read_run(source, leaf, run)?),
@@ -130,13 +153,13 @@ impl Encoder<'_> {
         let id = ChunkId { path: &leaf.encoded, shard: 0, index, dtype: leaf.meta.dtype };
         let hash = codec::content_hash(raw);
         if let Some(chunk) = self.reuse.find(number, id, raw, hash, reader) {
-            return Ok(EncodedChunk { leaf: number, stored: Stored::Unchanged(chunk) });
+            return ready(Stored::Unchanged(chunk));
         }
-        let (info, stored) = codec::encode(id, raw, hash, leaf.compression);
+        let (info, stored) = codec::encode(id, raw, hash, leaf.compression(bytes.known()));
         let stored = match stored {
             Cow::Owned(stored) => Bytes::Owned(stored),
             Cow::Borrowed(_) => bytes,
         };
-        Ok(EncodedChunk { leaf: number, stored: Stored::New(info, stored) })
+        ready(Stored::New(info, stored))
     }
 }

@@ -1,17 +1,19 @@
 //! Source → leaves that are to be saved, each checked, and cut into batches of chunks.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::chunk::{Batches, Chunk, Raw};
 use super::plan::cuts;
 use super::report::Accepted;
 use super::reuse::{Memory, Reuse};
-use crate::codec::Compression;
+use crate::codec::{self, Compression};
 use crate::dtype::{DType, Element, zeroed};
 use crate::error::{Error, Result};
+use crate::limits::CHUNK_ALIGN_BYTES;
 use crate::path::KeyPath;
 use crate::shape::boxes;
+use crate::store::compression::CompressionRules;
 use crate::tree::{Data, LeafKind, LeafMeta, LeafSource};
 
 /// The raw bytes that are encoded while the batch before is written.
@@ -25,6 +27,8 @@ pub(super) struct PlannedLeaf {
     pub(super) meta: LeafMeta,
     pub(super) size_bytes: usize,
     pub(super) compression: Compression,
+    /// What [`Compression::Auto`] came to.
+    chosen: OnceLock<Compression>,
 }
 
 impl PlannedLeaf {
@@ -32,6 +36,17 @@ impl PlannedLeaf {
     pub(super) fn cuts(&self) -> impl Iterator<Item = (u32, Range<usize>)> {
         // A leaf of 2^32 chunks is beyond the limit of a record, which is checked before.
         (0u32..).zip(cuts(self.size_bytes, self.compression))
+    }
+
+    /// How to compress the leaf; `raw` is what is in memory of it now. Whoever comes first chooses for
+    /// the whole leaf.
+    pub(super) fn compression(&self, raw: &[u8]) -> Compression {
+        match self.compression {
+            Compression::Auto => {
+                *self.chosen.get_or_init(|| codec::choose(self.meta.dtype, &samples(raw)))
+            }
+            fixed => fixed,
+        }
     }
 
     /// Checks that a source gives what can be restored: a `bool` is 0 or 1.
@@ -43,6 +58,16 @@ impl PlannedLeaf {
         }
         Ok(())
     }
+}
+
+/// The beginning, the middle and the end.
+fn samples(raw: &[u8]) -> [&[u8]; 3] {
+    let part = |number: usize| {
+        let start = (raw.len() / 3 * number).next_multiple_of(CHUNK_ALIGN_BYTES);
+        let part = raw.get(start..).unwrap_or_default();
+        part.get(..raw.len() / 3).unwrap_or(part)
+    };
+    [part(0), part(1), part(2)]
 }
 
 /// The leaves of a source, all checked.
@@ -58,7 +83,7 @@ impl<'s> SourceLeaves<'s> {
     pub(super) fn new(
         source: &'s dyn LeafSource,
         metas: &[(KeyPath, &LeafMeta)],
-        compression: Compression,
+        compression: &CompressionRules,
     ) -> Result<Self> {
         let all = source.borrow_all();
         if let Some(all) = &all
@@ -78,7 +103,8 @@ impl<'s> SourceLeaves<'s> {
                 path: path.clone(),
                 size_bytes: meta.size_bytes()?,
                 meta: (*meta).clone(),
-                compression,
+                compression: compression.of(path),
+                chosen: OnceLock::new(),
             };
             let in_memory = match &all {
                 Some(all) => all.get(number).map(|leaf| leaf.data()),
@@ -112,8 +138,10 @@ impl<'s> SourceLeaves<'s> {
             return unchanged;
         }
         let chunk = |(index, run): (u32, Range<usize>)| {
-            let in_memory = contents.as_ref().and_then(|data| data.bytes().get(run.clone()));
-            let raw = in_memory.map_or(Raw::Unread(self.source, run), Raw::Slice);
+            let raw = match contents {
+                Some(data) => Raw::Slice(data.bytes(), run),
+                None => Raw::Unread(self.source, run),
+            };
             Chunk { leaf: number, index, raw }
         };
         leaf.cuts().map(chunk).collect()

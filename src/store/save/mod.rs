@@ -79,7 +79,7 @@ impl CheckpointStore {
         let writer = self.lock_writer()?;
         let checked = self.check_free(step, options)?;
         let structure = source.structure()?;
-        let leaves = SourceLeaves::new(source, &structure.leaves()?, self.options.compression)?;
+        let leaves = SourceLeaves::new(source, &structure.leaves()?, &self.options.compression)?;
         let plan = Plan {
             step,
             custom_metadata: options.checked_metadata()?,
@@ -121,12 +121,7 @@ impl CheckpointStore {
         let tx = self.database.write()?;
         // Until the last commit succeeds, packs of this save may be left in the file.
         writer.borrow_mut().sweep = Sweep::Due;
-        let target = Target {
-            step,
-            tx,
-            first_pack: checked.mark + 1,
-            compression: self.options.compression,
-        };
+        let target = Target { step, tx, first_pack: checked.mark + 1 };
         let Contents { encoder, batches } = contents;
         let packed = pack(encoder, batches, target, self.options.threads)?;
         let accepted = batches.accepted();

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::panic::resume_unwind;
 
-use super::chunk::{Batches, EncodedChunk, Encoder, Stored};
+use super::chunk::{Batches, EncodedChunk, Encoder, Sharing, Stored};
 use super::encoding::encode_beside;
 use super::plan::{fills_pack, shared_pack_bytes};
 use super::reuse::LastStep;
@@ -53,7 +53,6 @@ pub(super) struct Target<'d> {
     pub(super) step: u64,
     pub(super) tx: WriteTx<'d>,
     pub(super) first_pack: u64,
-    pub(super) compression: Compression,
 }
 
 /// Writes all chunks of `batches`.
@@ -94,8 +93,8 @@ struct Packer<'d> {
     packs: PackRange,
     reused_packs: BTreeSet<u64>,
     counts: Counts,
-    shared: SharedPack,
-    shared_capacity: usize,
+    /// For chunks of raw leaves, and of those that are compressed.
+    shared: [SharedPack; 2],
     leaves: Vec<PackedLeaf>,
 }
 
@@ -109,11 +108,32 @@ struct PackedLeaf {
 
 /// A pack that chunks are collected in. It gets its number when it is written, since the database
 /// takes ascending numbers fastest.
-#[derive(Default)]
 struct SharedPack {
+    capacity: usize,
     bytes: Vec<u8>,
     /// The chunks in it, as numbers of leaf and chunk.
     members: Vec<(usize, usize)>,
+}
+
+impl SharedPack {
+    fn new(capacity: usize) -> Self {
+        Self { capacity, bytes: Vec::new(), members: Vec::new() }
+    }
+
+    /// Whether there is room for a chunk of `length` bytes.
+    fn has_room(&self, length: usize) -> bool {
+        self.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES) + length <= self.capacity
+    }
+
+    /// Adds a chunk, given as numbers of leaf and chunk, and returns its offset.
+    fn push(&mut self, member: (usize, usize), stored: &[u8]) -> u32 {
+        let aligned = self.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES);
+        self.bytes.resize(aligned, 0);
+        self.bytes.extend_from_slice(stored);
+        self.members.push(member);
+        // A pack is far below 4 GiB.
+        u32::try_from(aligned).unwrap_or(u32::MAX)
+    }
 }
 
 impl<'d> Packer<'d> {
@@ -125,18 +145,18 @@ impl<'d> Packer<'d> {
             packs: PackRange { first: target.first_pack, count: 0 },
             reused_packs: BTreeSet::new(),
             counts: Counts::default(),
-            shared: SharedPack::default(),
-            shared_capacity: shared_pack_bytes(target.compression),
+            shared: [Compression::None, Compression::Auto]
+                .map(|compression| SharedPack::new(shared_pack_bytes(compression))),
             leaves: vec![PackedLeaf::default(); leaves],
         }
     }
 
     fn write(&mut self, batch: Vec<EncodedChunk<'_>>, batches: &mut dyn Batches<'_>) -> Result<()> {
-        for EncodedChunk { leaf, stored } in batch {
+        for EncodedChunk { leaf, sharing, stored } in batch {
             let (chunk, changed) = match stored {
                 Stored::Unchanged(chunk) => (self.reuse(chunk), false),
                 Stored::New(info, bytes) => {
-                    let (pack, offset) = self.place(leaf, bytes.as_slice())?;
+                    let (pack, offset) = self.place(leaf, sharing, bytes.as_slice())?;
                     (StoredChunk { pack, offset, info }, true)
                 }
             };
@@ -159,47 +179,50 @@ impl<'d> Packer<'d> {
 
     /// Writes the stored bytes of the next chunk of a leaf, or collects them: then the pack is told
     /// later.
-    fn place(&mut self, leaf: usize, stored: &[u8]) -> Result<(u64, u32)> {
+    fn place(&mut self, leaf: usize, sharing: Sharing, stored: &[u8]) -> Result<(u64, u32)> {
         self.counts.new_chunks += 1;
         self.counts.new_bytes += u64::try_from(stored.len()).unwrap_or(u64::MAX);
         if fills_pack(stored.len()) {
             return Ok((self.write_pack(stored)?, 0));
         }
-        Ok((0, self.collect(leaf, stored)?))
+        Ok((0, self.collect(leaf, sharing, stored)?))
     }
 
-    /// Adds the next chunk of a leaf to the shared pack, and begins another pack where that is
-    /// full. Returns the offset in the pack.
-    fn collect(&mut self, leaf: usize, stored: &[u8]) -> Result<u32> {
-        let room = self
-            .shared_capacity
-            .saturating_sub(self.shared.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES));
-        if stored.len() > room {
-            self.write_shared()?;
+    /// Adds the next chunk of a leaf to a shared pack, and begins another one where that is full.
+    /// Returns the offset in the pack.
+    fn collect(&mut self, leaf: usize, sharing: Sharing, stored: &[u8]) -> Result<u32> {
+        let [raw, compressed] = &self.shared;
+        let pack = if sharing == Sharing::WithRaw { raw } else { compressed };
+        if !pack.has_room(stored.len()) {
+            self.write_shared(sharing)?;
         }
-        let aligned = self.shared.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES);
-        self.shared.bytes.resize(aligned, 0);
-        self.shared.bytes.extend_from_slice(stored);
         let chunk = self.leaves.get(leaf).map_or(0, |leaf| leaf.chunks.len());
-        self.shared.members.push((leaf, chunk));
-        // A pack is far below 4 GiB.
-        Ok(u32::try_from(aligned).unwrap_or(u32::MAX))
+        Ok(self.shared_mut(sharing).push((leaf, chunk), stored))
     }
 
-    /// Writes the shared pack, and tells its number to the chunks in it.
-    fn write_shared(&mut self) -> Result<()> {
-        let SharedPack { mut bytes, mut members } = std::mem::take(&mut self.shared);
-        if !members.is_empty() {
-            let number = self.write_pack(&bytes)?;
-            for (leaf, chunk) in members.drain(..) {
-                let leaf = self.leaves.get_mut(leaf);
-                if let Some(chunk) = leaf.and_then(|leaf| leaf.chunks.get_mut(chunk)) {
-                    chunk.pack = number;
-                }
-            }
-            bytes.clear();
+    fn shared_mut(&mut self, sharing: Sharing) -> &mut SharedPack {
+        let [raw, compressed] = &mut self.shared;
+        if sharing == Sharing::WithRaw { raw } else { compressed }
+    }
+
+    /// Writes a shared pack, and tells its number to the chunks in it.
+    fn write_shared(&mut self, sharing: Sharing) -> Result<()> {
+        let pack = self.shared_mut(sharing);
+        let (mut bytes, mut members) =
+            (std::mem::take(&mut pack.bytes), std::mem::take(&mut pack.members));
+        if members.is_empty() {
+            return Ok(());
         }
-        self.shared = SharedPack { bytes, members };
+        let number = self.write_pack(&bytes)?;
+        for (leaf, chunk) in members.drain(..) {
+            let leaf = self.leaves.get_mut(leaf);
+            if let Some(chunk) = leaf.and_then(|leaf| leaf.chunks.get_mut(chunk)) {
+                chunk.pack = number;
+            }
+        }
+        bytes.clear();
+        let pack = self.shared_mut(sharing);
+        (pack.bytes, pack.members) = (bytes, members);
         Ok(())
     }
 
@@ -220,7 +243,8 @@ impl<'d> Packer<'d> {
 
     /// Writes what is still collected, and makes the leaf records.
     fn finish(mut self, encoder: Encoder<'_>, batches: &mut dyn Batches<'_>) -> Result<Packed<'d>> {
-        self.write_shared()?;
+        self.write_shared(Sharing::WithRaw)?;
+        self.write_shared(Sharing::WithCompressed)?;
         let mut totals = Totals::default();
         let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());
         for (number, (leaf, packed)) in encoder.leaves.iter().zip(self.leaves).enumerate() {

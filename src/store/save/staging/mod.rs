@@ -70,7 +70,8 @@ impl CheckpointStore {
         let stage = || {
             self.check_free(step, options)?;
             let structure = source.structure()?;
-            let leaves = SourceLeaves::new(source, &structure.leaves()?, self.options.compression)?;
+            let leaves =
+                SourceLeaves::new(source, &structure.leaves()?, &self.options.compression)?;
             let plan = Plan {
                 step,
                 custom_metadata: options.checked_metadata()?,
