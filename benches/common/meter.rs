@@ -90,7 +90,36 @@ impl Meter {
     }
 }
 
+impl Cost {
+    /// All stretches together; memory is the most that one of them took. `None` if there are none.
+    pub(crate) fn sum(costs: &[&Self]) -> Option<Self> {
+        let (first, rest) = costs.split_first()?;
+        Some(rest.iter().fold((*first).clone(), |sum, cost| Self {
+            seconds: sum.seconds + cost.seconds,
+            cpu_s: sum.cpu_s + cost.cpu_s,
+            cpu_user_s: sum.cpu_user_s + cost.cpu_user_s,
+            cpu_sys_s: sum.cpu_sys_s + cost.cpu_sys_s,
+            rss_before: sum.rss_before,
+            peak_rss: sum.peak_rss.max(cost.peak_rss),
+            peak_over_before: sum.peak_over_before.max(cost.peak_over_before),
+            prefault_s: sum.prefault_s + cost.prefault_s,
+            io: sum.io.plus(cost.io),
+        }))
+    }
+}
+
 impl Io {
+    fn plus(self, more: Self) -> Self {
+        Self {
+            rchar: self.rchar + more.rchar,
+            wchar: self.wchar + more.wchar,
+            syscr: self.syscr + more.syscr,
+            syscw: self.syscw + more.syscw,
+            read_bytes: self.read_bytes + more.read_bytes,
+            write_bytes: self.write_bytes + more.write_bytes,
+        }
+    }
+
     fn now() -> Self {
         let text = fs::read_to_string("/proc/self/io").expect("Linux counts the bytes");
         let field = |name: &str| number_after(&text, name);
