@@ -1,47 +1,111 @@
-//! The limits: the same bytes through plain file operations.
+//! The limits: the same bytes copied in memory, and through plain file operations.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
-use std::time::Instant;
 
-use crate::state::State;
+use rustix::fs::{FallocateFlags, fallocate, syncfs};
 
-/// Writes the arrays of `state` to a new file and syncs it; seconds.
-pub(crate) fn write_new(path: &Path, state: &State) -> f64 {
-    let _ = std::fs::remove_file(path);
-    let began = Instant::now();
-    let mut file = File::create(path).expect("a new file");
-    for array in state.arrays() {
-        file.write_all(array).expect("room for the file");
-    }
-    file.sync_data().expect("a sync");
-    began.elapsed().as_secs_f64()
+use crate::common::state::State;
+
+/// What is known of the file before it is written.
+#[derive(Clone, Copy)]
+pub(crate) enum Prepared {
+    /// It is not there.
+    New,
+    /// Its blocks are set aside, and never written.
+    Preallocated,
+    /// It is there, and as long.
+    Existing,
 }
 
-/// Reads the file that [`write_new`] wrote into the arrays of `target`, on several threads;
-/// seconds.
-pub(crate) fn read_into(path: &Path, target: &mut State, threads: usize) -> f64 {
-    let began = Instant::now();
-    let mut parts: Vec<Vec<(u64, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
-    let share = target.bytes().div_ceil(threads) as u64;
-    let mut offset = 0;
-    for array in target.arrays_mut() {
-        let length = array.len() as u64;
-        parts[(offset / share) as usize].push((offset, array));
-        offset += length;
+/// Copies the arrays of `state` to those of `target`.
+pub(crate) fn copy(state: &State, target: &mut State) {
+    for (from, to) in state.arrays().into_iter().zip(target.arrays_mut()) {
+        to.values.bytes_mut().copy_from_slice(from.values.bytes());
     }
-    thread::scope(|scope| {
-        for part in parts {
-            scope.spawn(move || {
-                let mut file = File::open(path).expect("the file");
-                for (offset, array) in part {
-                    file.seek(SeekFrom::Start(offset)).expect("a seek");
-                    file.read_exact(array).expect("the bytes");
-                }
-            });
+}
+
+/// Makes the file at `path` what it is to be before [`write()`].
+pub(crate) fn prepare(path: &Path, state: &State, prepared: Prepared) {
+    match prepared {
+        Prepared::Existing => {
+            let length = fs::metadata(path).expect("a file that was written").len();
+            assert_eq!(length, state.size_bytes());
         }
+        Prepared::New => {
+            let _ = fs::remove_file(path);
+        }
+        Prepared::Preallocated => {
+            let _ = fs::remove_file(path);
+            let file = File::create(path).expect("a new file");
+            fallocate(&file, FallocateFlags::empty(), 0, state.size_bytes())
+                .expect("room for the file");
+        }
+    }
+    let folder = File::open(path.parent().expect("a folder")).expect("the folder");
+    syncfs(folder).expect("a sync");
+}
+
+/// Writes the arrays of `state` to the file one after the other, and syncs it.
+pub(crate) fn write(path: &Path, state: &State) {
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(false).open(path).expect("the file");
+    for array in state.arrays() {
+        file.write_all(array.values.bytes()).expect("room for the file");
+    }
+    file.sync_data().expect("a sync");
+}
+
+/// Reads the file that [`write()`] wrote into the arrays of `target`, on several threads.
+pub(crate) fn read_into(path: &Path, target: &mut State, threads: usize) {
+    let arrays = target.arrays_mut().into_iter().map(|array| array.values.bytes_mut());
+    read(path, arrays.collect(), threads);
+}
+
+/// Reads the file into memory that is new.
+pub(crate) fn read_fresh(path: &Path, bytes: u64, threads: usize) -> Vec<u8> {
+    let mut memory = vec![0; usize::try_from(bytes).expect("memory can be addressed")];
+    read(path, vec![&mut memory], threads);
+    memory
+}
+
+/// Reads a part of the file into memory that is new.
+pub(crate) fn read_part_fresh(path: &Path, bytes: usize) -> Vec<u8> {
+    let mut memory = vec![0; bytes];
+    File::open(path).and_then(|file| file.read_exact_at(&mut memory, 0)).expect("the bytes");
+    memory
+}
+
+/// Fills `pieces` from the file, which holds them one after the other. Each thread reads one
+/// stretch of the file.
+fn read(path: &Path, pieces: Vec<&mut [u8]>, threads: usize) {
+    let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+    let share = total.div_ceil(threads).max(1);
+    let mut parts: Vec<Vec<(u64, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut offset = 0;
+    for mut rest in pieces {
+        while !rest.is_empty() {
+            let part = offset / share;
+            let (head, tail) = rest.split_at_mut(rest.len().min((part + 1) * share - offset));
+            let length = head.len();
+            parts[part].push((offset as u64, head));
+            offset += length;
+            rest = tail;
+        }
+    }
+    let read_part = |part: Vec<(u64, &mut [u8])>| {
+        let file = File::open(path).expect("the file");
+        for (offset, piece) in part {
+            file.read_exact_at(piece, offset).expect("the bytes");
+        }
+    };
+    thread::scope(|scope| {
+        let mut parts = parts.into_iter();
+        let own = parts.next();
+        parts.for_each(|part| drop(scope.spawn(|| read_part(part))));
+        own.map(read_part)
     });
-    began.elapsed().as_secs_f64()
 }

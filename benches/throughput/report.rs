@@ -5,104 +5,154 @@ use std::io;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use crate::measure::median;
+/// The figures that we hold ourselves to, in the order in which they are reported. Other rows
+/// follow.
+const FIGURES: [&str; 18] = [
+    "save_return_owned",
+    "save_return_borrowed",
+    "save_durable",
+    "restore_into",
+    "restore_fresh",
+    "leaf_read",
+    "write_amplification",
+    "save_cpu",
+    "memory_extra",
+    "leaf_bytes",
+    "leaves_save_rate",
+    "leaves_restore_rate",
+    "changed_bytes",
+    "file_size",
+    "codec_bf16",
+    "codec_f32",
+    "scaling",
+    "trainer_slowdown",
+];
 
-#[derive(Default)]
-pub(crate) struct Rows(Vec<Row>);
+/// The middle value of the samples.
+pub(crate) fn median(samples: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = samples.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
 
-struct Row {
+#[derive(Serialize)]
+pub(crate) struct Row {
     workload: &'static str,
-    metric: String,
+    metric: &'static str,
     value: f64,
     unit: &'static str,
-    limit: f64,
-    ratio: f64,
+    /// What the value is compared with: what the raw operation gave, or a bound.
+    limit: Option<f64>,
+    ratio: Option<f64>,
+    /// What the ratio should be.
+    #[serde(skip)]
+    reach: Option<String>,
+}
+
+impl Row {
+    pub(crate) fn new(
+        workload: &'static str,
+        metric: &'static str,
+        value: f64,
+        unit: &'static str,
+    ) -> Self {
+        Self { workload, metric, value, unit, limit: None, ratio: None, reach: None }
+    }
+
+    /// A value beside the one of a raw operation. `ratio` is the median over the rounds of the
+    /// ratios within a round, so it need not be that of the two medians.
+    pub(crate) fn beside(self, limit: f64, ratio: f64) -> Self {
+        Self { limit: Some(limit), ratio: Some(ratio), ..self }
+    }
+
+    pub(crate) fn at_least(self, ratio: f64) -> Self {
+        Self { reach: Some(format!(">= {ratio}")), ..self }
+    }
+
+    pub(crate) fn at_most(self, ratio: f64) -> Self {
+        Self { reach: Some(format!("<= {ratio}")), ..self }
+    }
+
+    /// A value that is to stay below a bound.
+    pub(crate) fn below(self, bound: f64) -> Self {
+        let ratio = self.value / bound;
+        self.beside(bound, ratio).at_most(1.0)
+    }
+
+    /// A value that is to reach a bound.
+    pub(crate) fn above(self, bound: f64) -> Self {
+        let ratio = self.value / bound;
+        self.beside(bound, ratio).at_least(1.0)
+    }
+}
+
+/// The rows of a run. Those that were not asked for are dropped.
+pub(crate) struct Rows {
+    only: Vec<String>,
+    figures: Vec<Row>,
+    others: Vec<Row>,
 }
 
 impl Rows {
-    /// A rate in GB/s beside the rate of the raw operation; the ratio is the median of the
-    /// rounds' ratios, and 1 is as fast as raw.
-    pub(crate) fn rate(
-        &mut self,
-        workload: &'static str,
-        metric: &str,
-        gb: f64,
-        seconds: &[f64],
-        raw_seconds: &[f64],
-    ) {
-        let ratios: Vec<f64> =
-            raw_seconds.iter().zip(seconds).map(|(raw, seconds)| raw / seconds).collect();
-        self.0.push(Row {
-            workload,
-            metric: metric.to_owned(),
-            value: gb / median(seconds),
-            unit: "GB/s",
-            limit: gb / median(raw_seconds),
-            ratio: median(&ratios),
-        });
+    /// An empty `only` stands for all.
+    pub(crate) fn new(only: Vec<String>) -> Self {
+        Self { only, figures: Vec::new(), others: Vec::new() }
     }
 
-    /// A value that should stay below a bound: a ratio up to 1 is within it.
-    pub(crate) fn bound(
-        &mut self,
-        workload: &'static str,
-        metric: &str,
-        value: f64,
-        unit: &'static str,
-        limit: f64,
-    ) {
-        let metric = metric.to_owned();
-        self.0.push(Row { workload, metric, value, unit, limit, ratio: value / limit });
+    pub(crate) fn wants(&self, metric: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == metric)
     }
 
-    /// A value that should reach a bound: a ratio from 1 on does.
-    pub(crate) fn at_least(
-        &mut self,
-        workload: &'static str,
-        metric: &str,
-        value: f64,
-        unit: &'static str,
-        limit: f64,
-    ) {
-        self.bound(workload, metric, value, unit, limit);
-    }
-
-    pub(crate) fn table(&self) -> String {
-        let mut table = Table::new();
-        table.load_preset(presets::NOTHING);
-        table.set_header(["workload", "metric", "value", "unit", "limit", "ratio"]);
-        for row in &self.0 {
-            table.add_row([
-                row.workload.to_owned(),
-                row.metric.clone(),
-                format!("{:.3}", row.value),
-                row.unit.to_owned(),
-                format!("{:.3}", row.limit),
-                format!("{:.2}", row.ratio),
-            ]);
+    /// Adds one of our figures.
+    pub(crate) fn figure(&mut self, row: Row) {
+        if self.wants(row.metric) {
+            self.figures.push(row);
         }
-        for column in [2, 4, 5] {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        format!("{table}\n")
     }
 
-    pub(crate) fn write_json(&self, file: &Path) -> io::Result<()> {
-        let row = |row: &Row| {
-            json!({
-                "workload": row.workload,
-                "metric": row.metric,
-                "value": row.value,
-                "unit": row.unit,
-                "limit": row.limit,
-                "ratio": row.ratio,
-            })
-        };
-        let rows: Value = self.0.iter().map(row).collect();
-        fs::write(file, format!("{rows:#}\n"))
+    /// Adds a row that stands beside the figures.
+    pub(crate) fn other(&mut self, row: Row) {
+        if self.wants(row.metric) {
+            self.others.push(row);
+        }
     }
+
+    /// The rows in the order in which they are reported.
+    pub(crate) fn into_sorted(mut self) -> Vec<Row> {
+        let place = |row: &Row| FIGURES.iter().position(|figure| *figure == row.metric);
+        self.figures.sort_by_key(place);
+        self.figures.extend(self.others);
+        self.figures
+    }
+}
+
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["workload", "metric", "value", "unit", "limit", "ratio", "reach"]);
+    for row in rows {
+        let number = |number: Option<f64>| number.map_or(String::new(), |it| format!("{it:.3}"));
+        table.add_row([
+            row.workload.to_owned(),
+            row.metric.to_owned(),
+            number(Some(row.value)),
+            row.unit.to_owned(),
+            number(row.limit),
+            number(row.ratio),
+            row.reach.clone().unwrap_or_default(),
+        ]);
+    }
+    for column in [2, 4, 5] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    format!("{table}\n")
+}
+
+pub(crate) fn write_json(rows: &[Row], file: &Path) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(rows).map_err(io::Error::other)?;
+    fs::write(file, text + "\n")
 }
