@@ -24,7 +24,7 @@ struct Sized {
 
 pub(super) fn run(run: &Run, rows: &mut Rows) {
     let full: &[_] = &[Scale::Quarter, Scale::Half, Scale::Whole, Scale::Double];
-    let quick: &[_] = &[Scale::Eighth, Scale::Quarter, Scale::Half];
+    let quick: &[_] = &[Scale::Eighth, Scale::Quarter];
     let folder = run.new_folder("scaling");
     let open = |scale: &Scale| {
         let workload = Workload::gpt2(*scale);
