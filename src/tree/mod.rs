@@ -162,19 +162,32 @@ impl<L> Tree<L> {
         path.check().map_err(|error| error.at_path(path))?;
         self.check_keys().map_err(|error| error.at_path(path))?;
         visitor(path, self)?;
-        let children = self.children();
-        if !children.is_empty() && path.len() >= MAX_TREE_DEPTH {
-            return Err(Error::invalid(format!(
-                "the tree is deeper than {MAX_TREE_DEPTH} levels, the most that can be stored"
-            ))
-            .at_path(path));
-        }
-        for (key, child) in children {
+        let mut descend = |key: Key, child: &'t Self| {
+            if path.len() >= MAX_TREE_DEPTH {
+                return Err(Error::invalid(format!(
+                    "the tree is deeper than {MAX_TREE_DEPTH} levels, the most that can be stored"
+                ))
+                .at_path(path));
+            }
             path.push(key);
             child.visit_below(path, nodes, visitor)?;
             path.pop();
+            Ok(())
+        };
+        match self {
+            Self::Map(children) => {
+                children.iter().try_for_each(|(key, child)| descend(key.clone(), child))
+            }
+            Self::List(items) | Self::Tuple(items) => {
+                let mut items = items.iter().enumerate();
+                items.try_for_each(|(index, child)| descend(Key::Index(index), child))
+            }
+            Self::Struct { fields, .. } => {
+                let mut fields = fields.iter();
+                fields.try_for_each(|(name, child)| descend(Key::Name(name.clone()), child))
+            }
+            Self::None | Self::Leaf(_) => Ok(()),
         }
-        Ok(())
     }
 
     fn check_keys(&self) -> Result<()> {

@@ -39,8 +39,11 @@ pub trait LeafSource: Sync {
 
 impl LeafSource for Tree<Leaf<'_>> {
     fn structure(&self) -> Result<Tree<LeafMeta>> {
-        self.check()?;
-        self.metas()
+        self.visit(&mut |path, node| match node {
+            Self::Leaf(leaf) => leaf.check().map_err(|error| error.at_path(path)),
+            _ => Ok(()),
+        })?;
+        Ok(self.metas())
     }
 
     fn read_region(&self, path: &KeyPath, region: &Region, out: &mut [u8]) -> Result<()> {
@@ -95,12 +98,22 @@ impl<'a> Tree<Leaf<'a>> {
         }
     }
 
-    /// The structure without the contents; every leaf is checked.
-    fn metas(&self) -> Result<Tree<LeafMeta>> {
-        self.clone().map_leaves(|path, leaf| {
-            leaf.check().map_err(|error| error.at_path(path))?;
-            Ok(leaf.meta().clone())
-        })
+    /// The structure without the contents. The tree was checked: it is not too deep for this.
+    fn metas(&self) -> Tree<LeafMeta> {
+        let metas = |items: &[Self]| items.iter().map(Self::metas).collect();
+        match self {
+            Self::Map(children) => Tree::Map(
+                children.iter().map(|(key, child)| (key.clone(), child.metas())).collect(),
+            ),
+            Self::List(items) => Tree::List(metas(items)),
+            Self::Tuple(items) => Tree::Tuple(metas(items)),
+            Self::Struct { name, fields } => Tree::Struct {
+                name: name.clone(),
+                fields: fields.iter().map(|(name, child)| (name.clone(), child.metas())).collect(),
+            },
+            Self::None => Tree::None,
+            Self::Leaf(leaf) => Tree::Leaf(leaf.meta().clone()),
+        }
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) struct SourceLeaves<'s> {
 impl<'s> SourceLeaves<'s> {
     pub(super) fn new(
         source: &'s dyn LeafSource,
-        metas: &[(KeyPath, &LeafMeta)],
+        metas: Vec<(KeyPath, &LeafMeta)>,
         compression: &CompressionRules,
     ) -> Result<Self> {
         let all = source.borrow_all();
@@ -95,20 +95,21 @@ impl<'s> SourceLeaves<'s> {
                 metas.len()
             )));
         }
-        let (mut list, mut contents) = (Vec::new(), Vec::new());
-        for (number, (path, meta)) in metas.iter().enumerate() {
-            meta.check().map_err(|error| error.at_path(path))?;
-            let leaf = PlannedLeaf {
-                encoded: path.encode(),
-                path: path.clone(),
-                size_bytes: meta.size_bytes()?,
-                meta: (*meta).clone(),
-                compression: compression.of(path),
-                chosen: OnceLock::new(),
-            };
+        let mut list = Vec::with_capacity(metas.len());
+        let mut contents = Vec::with_capacity(metas.len());
+        for (number, (path, meta)) in metas.into_iter().enumerate() {
+            meta.check().map_err(|error| error.at_path(&path))?;
             let in_memory = match &all {
                 Some(all) => all.get(number).map(|leaf| leaf.data()),
-                None => source.borrow(path).map(Data::Borrowed),
+                None => source.borrow(&path).map(Data::Borrowed),
+            };
+            let leaf = PlannedLeaf {
+                encoded: path.encode(),
+                size_bytes: meta.size_bytes()?,
+                meta: meta.clone(),
+                compression: compression.of(&path),
+                chosen: OnceLock::new(),
+                path,
             };
             contents.push(checked(source, &leaf, in_memory)?);
             list.push(leaf);

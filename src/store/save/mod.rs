@@ -20,7 +20,7 @@ use super::{
 use crate::db::{ReadTx, WriteTx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{LeafRecord, PackRange, StepRecord, encode_structure, to_unix_ns};
-use crate::tree::LeafSource;
+use crate::tree::{LeafMeta, LeafSource, Tree};
 use chunk::{Contents, Encoder};
 use leaves::{PlannedLeaf, SourceLeaves};
 use packer::{Packed, Target, pack};
@@ -41,8 +41,7 @@ pub(super) type Retention<'r> = dyn Fn(&[StepInfo]) -> Vec<u64> + 'r;
 struct Plan {
     step: u64,
     custom_metadata: Option<String>,
-    /// The structure record.
-    structure: Vec<u8>,
+    structure: Tree<LeafMeta>,
 }
 
 /// What was found when a step was checked.
@@ -79,12 +78,8 @@ impl CheckpointStore {
         let writer = self.lock_writer()?;
         let checked = self.check_free(step, options)?;
         let structure = source.structure()?;
-        let leaves = SourceLeaves::new(source, &structure.leaves()?, &self.options.compression)?;
-        let plan = Plan {
-            step,
-            custom_metadata: options.checked_metadata()?,
-            structure: encode_structure(step, &structure)?,
-        };
+        let leaves = SourceLeaves::new(source, structure.leaves()?, &self.options.compression)?;
+        let plan = Plan { step, custom_metadata: options.checked_metadata()?, structure };
         let reuse = self.reuse(&writer, checked, &leaves.list)?;
         let encoder = Encoder { leaves: &leaves.list, reuse: &reuse };
         let mut batches = leaves.batches(&reuse, accepted);
@@ -118,6 +113,7 @@ impl CheckpointStore {
         retention: Option<&Retention<'_>>,
     ) -> Result<SaveReport> {
         let (began, step) = (Instant::now(), plan.step);
+        let structure = encode_structure(step, &plan.structure)?;
         let tx = self.database.write()?;
         // Until the last commit succeeds, packs of this save may be left in the file.
         writer.borrow_mut().sweep = Sweep::Due;
@@ -151,7 +147,7 @@ impl CheckpointStore {
         if options.existing == Existing::Replace {
             self.remove_if_saved(&tx, step)?;
         }
-        tx.put_leaves(step, &plan.structure, &rows)?;
+        tx.put_leaves(step, &structure, &rows)?;
         tx.put_step(step, &record.encode(step)?)?;
         tx.set_pack_mark(checked.mark + packs.count)?;
         for victim in &removed {

@@ -19,7 +19,6 @@ use super::reuse::{Memory, Reuse};
 use super::{Plan, Retention, SaveReport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::CHUNK_ALIGN_BYTES;
-use crate::record::encode_structure;
 use crate::store::{CheckpointStore, SaveOptions};
 use crate::tree::{Data, LeafSource};
 
@@ -70,13 +69,8 @@ impl CheckpointStore {
         let stage = || {
             self.check_free(step, options)?;
             let structure = source.structure()?;
-            let leaves =
-                SourceLeaves::new(source, &structure.leaves()?, &self.options.compression)?;
-            let plan = Plan {
-                step,
-                custom_metadata: options.checked_metadata()?,
-                structure: encode_structure(step, &structure)?,
-            };
+            let leaves = SourceLeaves::new(source, structure.leaves()?, &self.options.compression)?;
+            let plan = Plan { step, custom_metadata: options.checked_metadata()?, structure };
             let (sender, parts) = channel();
             let list = Arc::clone(&leaves.list);
             let staged = StagedSave { plan, options: options.clone(), leaves: list, parts };
