@@ -46,6 +46,8 @@ impl Handle {
                 return Err(redb::Error::Corrupted("the file is empty".to_owned()));
             }
             let file = EarlySync::new(file)?;
+            #[cfg(test)]
+            let file = super::injected::Breakable::new(file, path);
             Ok::<_, redb::Error>((builder(WRITER_CACHE_BYTES).create_with_backend(file)?, again))
         })?;
         Ok(Self::Writer { database, file, payload_reader: OnceLock::new() })

@@ -13,6 +13,8 @@ mod early_sync;
 mod fault;
 mod forward;
 mod handle;
+#[cfg(test)]
+pub(crate) mod injected;
 mod read;
 mod tables;
 mod unclean;

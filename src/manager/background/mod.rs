@@ -8,6 +8,8 @@
 
 mod handle;
 mod queue;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
