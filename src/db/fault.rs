@@ -44,6 +44,11 @@ fn convert(error: redb::Error) -> Error {
                 .advise("close that one, or open this one for reading only")
                 .with_source(error)
         }
+        redb::Error::TransactionInProgress => {
+            Error::new(ErrorKind::Locked, "a step is being read, here or in another process")
+                .advise("drop its reader first")
+                .with_source(error)
+        }
         redb::Error::UpgradeRequired(_) => {
             super::not_a_store("it is a redb database of an older redb").with_source(error)
         }

@@ -82,6 +82,15 @@ impl Handle {
         Ok(tx)
     }
 
+    /// Moves pages to the front of the file and makes it shorter.
+    pub(super) fn compact(&mut self) -> Result<()> {
+        let Self::Writer { database, .. } = self else { return self.writer().map(drop) };
+        contain(|| database.compact())?;
+        // redb compacts without recording the allocator's state; the next open would walk the file.
+        let tx = self.write()?;
+        contain(|| tx.commit())
+    }
+
     pub(super) fn read(&self) -> Result<ReadTx> {
         let tx = match self {
             Self::Writer { database, .. } => contain(|| database.begin_read()),

@@ -101,6 +101,26 @@ impl Database {
         metadata.map(|metadata| metadata.len()).map_err(|error| error.in_file(&self.path))
     }
 
+    /// What the file takes of the disk, in bytes: less than its size where parts were never written.
+    pub(crate) fn allocated_bytes(&self) -> Result<u64> {
+        let metadata = fs::metadata(&self.absolute);
+        let metadata = metadata.map_err(|error| Error::from_io(error, "can't look at the file"));
+        metadata.map(|metadata| allocated(&metadata)).map_err(|error| error.in_file(&self.path))
+    }
+
+    /// Gives the free pages of the file back to the file system.
+    pub(crate) fn compact(&self) -> Result<()> {
+        let _writing = self.writing.lock();
+        let mut handle = self.handle.write();
+        let mut compact = || {
+            // Nobody else has it while this thread writes.
+            let handle = Arc::get_mut(&mut handle).ok_or_else(handle::closed)?;
+            handle.check_in_place(&self.absolute)?;
+            handle.compact()
+        };
+        compact().map_err(|error| error.in_file(&self.path))
+    }
+
     /// Begins to read the latest commit.
     pub(crate) fn read(&self) -> Result<ReadTx> {
         self.with_handle(|handle| handle.read())
@@ -197,6 +217,18 @@ fn open_same_for_writing(path: &Path, store_id: [u8; 16]) -> Result<Handle> {
         return Err(another_store());
     }
     Ok(handle)
+}
+
+#[cfg(unix)]
+fn allocated(metadata: &fs::Metadata) -> u64 {
+    // See stat(2).
+    const BLOCK_BYTES: u64 = 512;
+    std::os::unix::fs::MetadataExt::blocks(metadata).saturating_mul(BLOCK_BYTES)
+}
+
+#[cfg(not(unix))]
+fn allocated(metadata: &fs::Metadata) -> u64 {
+    metadata.len()
 }
 
 fn another_store() -> Error {

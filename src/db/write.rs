@@ -90,15 +90,17 @@ impl<'d> WriteTx<'d> {
         })
     }
 
-    /// Adds the structure and the leaf records of `step`, by encoded path.
-    pub(crate) fn put_leaves(
-        &self,
-        step: u64,
-        structure: &[u8],
-        leaves: &[(Vec<u8>, Vec<u8>)],
-    ) -> Result<()> {
+    /// Adds the structure of `step`.
+    pub(crate) fn put_structure(&self, step: u64, structure: &[u8]) -> Result<()> {
         self.run(|tx| {
             tx.open_table(STRUCTURES)?.insert(step, structure)?;
+            Ok(())
+        })
+    }
+
+    /// Adds or replaces leaf records of `step`, by encoded path.
+    pub(crate) fn put_leaf_records(&self, step: u64, leaves: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        self.run(|tx| {
             let mut table = tx.open_table(LEAVES)?;
             for (path, record) in leaves {
                 table.insert((step, &path[..]), &record[..])?;

@@ -10,7 +10,7 @@ pub mod save_policy;
 use std::path::Path;
 
 use crate::error::Result;
-use crate::store::{CheckpointStore, StepInfo, StepReader};
+use crate::store::{CheckpointStore, CompactReport, StepInfo, StepReader};
 use crate::tree::{Checkpoint, Leaf, Tree};
 use background::Background;
 use keep_policy::BestMode;
@@ -236,6 +236,16 @@ impl CheckpointManager {
         let _turn = self.background.take_turn()?;
         self.background.finish_others();
         self.store().unpin(step)
+    }
+
+    /// Makes the file as small as it can be.
+    ///
+    /// # Errors
+    /// As [`CheckpointStore::compact`].
+    pub fn compact(&self) -> Result<CompactReport> {
+        let _turn = self.background.take_turn()?;
+        self.background.finish_others();
+        self.store().compact()
     }
 
     /// Deletes all steps after `step`, in one commit, and returns them.

@@ -1,5 +1,6 @@
 //! The store: steps in one file, each saved whole or not at all, and checked when read.
 
+mod compact;
 mod compare;
 mod compression;
 mod fill;
@@ -9,6 +10,7 @@ mod save;
 mod stats;
 mod step_info;
 mod totals;
+mod usage;
 mod verify;
 
 use std::cell::RefCell;
@@ -23,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::{StepRecord, from_unix_ns};
 use crate::tree::{Checkpoint, LeafSource};
 
+pub use compact::CompactReport;
 pub use options::{SaveOptions, StoreOptions};
 pub use reader::StepReader;
 pub use save::{SaveCost, SaveReport};

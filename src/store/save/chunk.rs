@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::leaves::{PlannedLeaf, read_run};
 use super::report::Accepted;
-use super::reuse::{Memory, Reuse, StoredReader};
+use super::reuse::{Match, Memory, Reuse, StoredReader};
 use super::staging::Block;
 use crate::codec::{self, ChunkId, ChunkInfo, Compression};
 use crate::error::{Error, Result};
@@ -76,11 +76,23 @@ pub(super) struct EncodedChunk<'s> {
     pub(super) stored: Stored<'s>,
 }
 
-/// Which chunks a chunk that fills no pack shares one with.
+/// Which chunks a chunk that fills no pack shares one with: those of the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
-    WithRaw,
-    WithCompressed,
+pub(super) struct Sharing {
+    /// Of a leaf that is compressed.
+    pub(super) compressed: bool,
+    /// It did not change since the step before, and moves here from a pack that is mostly dead. Such
+    /// chunks stay together, so that their new pack does not die around them again.
+    pub(super) settled: bool,
+}
+
+impl Sharing {
+    pub(super) const ALL: [Self; 4] = [
+        Self { compressed: false, settled: false },
+        Self { compressed: false, settled: true },
+        Self { compressed: true, settled: false },
+        Self { compressed: true, settled: true },
+    ];
 }
 
 pub(super) enum Stored<'s> {
@@ -136,13 +148,16 @@ impl Encoder<'_> {
         let Some(leaf) = self.leaves.get(number) else {
             return Err(Error::invalid("a chunk is of a leaf that is not there"));
         };
-        let sharing = match leaf.compression {
-            Compression::None => Sharing::WithRaw,
-            _ => Sharing::WithCompressed,
-        };
-        let ready = |stored| Ok(EncodedChunk { leaf: number, sharing, stored });
+        let compressed = leaf.compression != Compression::None;
+        let mut sharing = Sharing { compressed, settled: false };
         let bytes = match raw {
-            Raw::Stored(chunk) => return ready(Stored::Unchanged(chunk)),
+            Raw::Stored(chunk) => {
+                return Ok(EncodedChunk {
+                    leaf: number,
+                    sharing,
+                    stored: Stored::Unchanged(chunk),
+                });
+            }
             Raw::Slice(bytes, run) => Bytes::Slice(bytes, run),
             Raw::Shared(data, run) => Bytes::Shared(data, run),
             Raw::Staged(block, run) => Bytes::Staged(block, run),
@@ -152,14 +167,22 @@ impl Encoder<'_> {
         leaf.check_values(raw)?;
         let id = ChunkId { path: &leaf.encoded, shard: 0, index, dtype: leaf.meta.dtype };
         let hash = codec::content_hash(raw);
-        if let Some(chunk) = self.reuse.find(number, id, raw, hash, reader) {
-            return ready(Stored::Unchanged(chunk));
+        match self.reuse.find(number, id, raw, hash, reader) {
+            Match::Stored(chunk) => {
+                return Ok(EncodedChunk {
+                    leaf: number,
+                    sharing,
+                    stored: Stored::Unchanged(chunk),
+                });
+            }
+            Match::MostlyDead => sharing.settled = true,
+            Match::No => {}
         }
         let (info, stored) = codec::encode(id, raw, hash, leaf.compression(bytes.known()));
         let stored = match stored {
             Cow::Owned(stored) => Bytes::Owned(stored),
             Cow::Borrowed(_) => bytes,
         };
-        ready(Stored::New(info, stored))
+        Ok(EncodedChunk { leaf: number, sharing, stored: Stored::New(info, stored) })
     }
 }

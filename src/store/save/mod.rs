@@ -7,6 +7,7 @@ mod packer;
 mod plan;
 mod report;
 mod reuse;
+mod shared_pack;
 mod staging;
 
 use std::cell::RefCell;
@@ -29,6 +30,7 @@ use reuse::Reuse;
 
 pub use report::{SaveCost, SaveReport};
 pub(super) use reuse::LastStep;
+pub(super) use shared_pack::SharedPack;
 pub(crate) use staging::{Arena, StagedSave};
 
 /// Far more packs than a file can hold, and far from the largest number.
@@ -147,7 +149,8 @@ impl CheckpointStore {
         if options.existing == Existing::Replace {
             self.remove_if_saved(&tx, step)?;
         }
-        tx.put_leaves(step, &structure, &rows)?;
+        tx.put_structure(step, &structure)?;
+        tx.put_leaf_records(step, &rows)?;
         tx.put_step(step, &record.encode(step)?)?;
         tx.set_pack_mark(checked.mark + packs.count)?;
         for victim in &removed {
@@ -160,7 +163,7 @@ impl CheckpointStore {
     }
 
     /// Removes what a save that did not end left above the mark, and makes its room free.
-    fn sweep(&self, mark: u64) -> Result<()> {
+    pub(super) fn sweep(&self, mark: u64) -> Result<()> {
         let tx = self.database.write()?;
         let swept = tx.sweep_packs_above(mark)?;
         // In commits of its own, since what comes now may need the room: pages that one commit

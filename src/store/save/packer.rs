@@ -14,10 +14,10 @@ use super::chunk::{Batches, EncodedChunk, Encoder, Sharing, Stored};
 use super::encoding::encode_beside;
 use super::plan::{fills_pack, shared_pack_bytes};
 use super::reuse::LastStep;
-use crate::codec::Compression;
+use super::shared_pack::SharedPack;
 use crate::db::{WAVE_BYTES, WriteTx};
 use crate::error::Result;
-use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, PACK_OVERHEAD_BYTES};
+use crate::limits::{MAX_PACK_BYTES, PACK_OVERHEAD_BYTES};
 use crate::record::{LeafRecord, PackRange, StoredChunk};
 use crate::store::totals::Totals;
 
@@ -93,8 +93,8 @@ struct Packer<'d> {
     packs: PackRange,
     reused_packs: BTreeSet<u64>,
     counts: Counts,
-    /// For chunks of raw leaves, and of those that are compressed.
-    shared: [SharedPack; 2],
+    /// The packs that chunks share, by kind.
+    shared: [(Sharing, SharedPack<(usize, usize)>); 4],
     leaves: Vec<PackedLeaf>,
 }
 
@@ -106,36 +106,6 @@ struct PackedLeaf {
     changed: bool,
 }
 
-/// A pack that chunks are collected in. It gets its number when it is written, since the database
-/// takes ascending numbers fastest.
-struct SharedPack {
-    capacity: usize,
-    bytes: Vec<u8>,
-    /// The chunks in it, as numbers of leaf and chunk.
-    members: Vec<(usize, usize)>,
-}
-
-impl SharedPack {
-    fn new(capacity: usize) -> Self {
-        Self { capacity, bytes: Vec::new(), members: Vec::new() }
-    }
-
-    /// Whether there is room for a chunk of `length` bytes.
-    fn has_room(&self, length: usize) -> bool {
-        self.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES) + length <= self.capacity
-    }
-
-    /// Adds a chunk, given as numbers of leaf and chunk, and returns its offset.
-    fn push(&mut self, member: (usize, usize), stored: &[u8]) -> u32 {
-        let aligned = self.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES);
-        self.bytes.resize(aligned, 0);
-        self.bytes.extend_from_slice(stored);
-        self.members.push(member);
-        // A pack is far below 4 GiB.
-        u32::try_from(aligned).unwrap_or(u32::MAX)
-    }
-}
-
 impl<'d> Packer<'d> {
     fn new(target: Target<'d>, leaves: usize) -> Self {
         Self {
@@ -145,8 +115,8 @@ impl<'d> Packer<'d> {
             packs: PackRange { first: target.first_pack, count: 0 },
             reused_packs: BTreeSet::new(),
             counts: Counts::default(),
-            shared: [Compression::None, Compression::Auto]
-                .map(|compression| SharedPack::new(shared_pack_bytes(compression))),
+            shared: Sharing::ALL
+                .map(|sharing| (sharing, SharedPack::new(shared_pack_bytes(sharing.compressed)))),
             leaves: vec![PackedLeaf::default(); leaves],
         }
     }
@@ -191,38 +161,34 @@ impl<'d> Packer<'d> {
     /// Adds the next chunk of a leaf to a shared pack, and begins another one where that is full.
     /// Returns the offset in the pack.
     fn collect(&mut self, leaf: usize, sharing: Sharing, stored: &[u8]) -> Result<u32> {
-        let [raw, compressed] = &self.shared;
-        let pack = if sharing == Sharing::WithRaw { raw } else { compressed };
-        if !pack.has_room(stored.len()) {
+        if self.shared_mut(sharing).is_some_and(|pack| !pack.has_room(stored.len())) {
             self.write_shared(sharing)?;
         }
         let chunk = self.leaves.get(leaf).map_or(0, |leaf| leaf.chunks.len());
-        Ok(self.shared_mut(sharing).push((leaf, chunk), stored))
+        Ok(self.shared_mut(sharing).map_or(0, |pack| pack.push((leaf, chunk), stored)))
     }
 
-    fn shared_mut(&mut self, sharing: Sharing) -> &mut SharedPack {
-        let [raw, compressed] = &mut self.shared;
-        if sharing == Sharing::WithRaw { raw } else { compressed }
+    fn shared_mut(&mut self, sharing: Sharing) -> Option<&mut SharedPack<(usize, usize)>> {
+        let mut packs = self.shared.iter_mut();
+        packs.find(|pack| pack.0 == sharing).map(|pack| &mut pack.1)
     }
 
     /// Writes a shared pack, and tells its number to the chunks in it.
     fn write_shared(&mut self, sharing: Sharing) -> Result<()> {
-        let pack = self.shared_mut(sharing);
-        let (mut bytes, mut members) =
-            (std::mem::take(&mut pack.bytes), std::mem::take(&mut pack.members));
-        if members.is_empty() {
-            return Ok(());
-        }
-        let number = self.write_pack(&bytes)?;
-        for (leaf, chunk) in members.drain(..) {
-            let leaf = self.leaves.get_mut(leaf);
-            if let Some(chunk) = leaf.and_then(|leaf| leaf.chunks.get_mut(chunk)) {
-                chunk.pack = number;
+        let Some(pack) = self.shared_mut(sharing) else { return Ok(()) };
+        let mut pack = std::mem::take(pack);
+        if !pack.is_empty() {
+            let number = self.write_pack(pack.bytes())?;
+            for (leaf, chunk) in pack.clear() {
+                let leaf = self.leaves.get_mut(leaf);
+                if let Some(chunk) = leaf.and_then(|leaf| leaf.chunks.get_mut(chunk)) {
+                    chunk.pack = number;
+                }
             }
         }
-        bytes.clear();
-        let pack = self.shared_mut(sharing);
-        (pack.bytes, pack.members) = (bytes, members);
+        if let Some(place) = self.shared_mut(sharing) {
+            *place = pack;
+        }
         Ok(())
     }
 
@@ -243,8 +209,9 @@ impl<'d> Packer<'d> {
 
     /// Writes what is still collected, and makes the leaf records.
     fn finish(mut self, encoder: Encoder<'_>, batches: &mut dyn Batches<'_>) -> Result<Packed<'d>> {
-        self.write_shared(Sharing::WithRaw)?;
-        self.write_shared(Sharing::WithCompressed)?;
+        for sharing in Sharing::ALL {
+            self.write_shared(sharing)?;
+        }
         let mut totals = Totals::default();
         let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());
         for (number, (leaf, packed)) in encoder.leaves.iter().zip(self.leaves).enumerate() {

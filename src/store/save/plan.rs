@@ -46,12 +46,9 @@ impl Iterator for Cuts {
 }
 
 /// The capacity of a pack that chunks share.
-pub(super) fn shared_pack_bytes(compression: Compression) -> usize {
-    match compression {
-        // Small, so that reading a leaf reads little of others.
-        Compression::None => MIN_OWN_PACK_BYTES,
-        _ => MAX_PACK_BYTES,
-    }
+pub(super) fn shared_pack_bytes(compressed: bool) -> usize {
+    // That of raw leaves is small, so that reading one reads little of others.
+    if compressed { MAX_PACK_BYTES } else { MIN_OWN_PACK_BYTES }
 }
 
 /// Whether a stored chunk of this length fills a page class, and so is a pack by itself.
@@ -84,7 +81,7 @@ mod tests {
                 prop_assert_eq!(chunk.start, end);
                 // Elements of every type lie whole in a chunk.
                 prop_assert!(chunk.start.is_multiple_of(CHUNK_ALIGN_BYTES));
-                prop_assert!(fills_pack(chunk.len()) || chunk.len() <= shared_pack_bytes(compression));
+                prop_assert!(fills_pack(chunk.len()) || chunk.len() <= shared_pack_bytes(lz4));
                 end = chunk.end;
             }
             prop_assert_eq!(end, size);

@@ -106,6 +106,15 @@ struct Candidates {
     places: Vec<Option<usize>>,
 }
 
+/// What was found of a chunk.
+pub(super) enum Match {
+    /// It is stored.
+    Stored(StoredChunk),
+    /// It is stored in a pack that is not worth keeping for it.
+    MostlyDead,
+    No,
+}
+
 /// The pack that a thread read last, and memory to decode chunks into.
 #[derive(Default)]
 pub(super) struct StoredReader {
@@ -152,7 +161,7 @@ impl Reuse {
         Some((0u32..).zip(&last.chunks).map(chunk).collect())
     }
 
-    /// The stored chunk that is exactly `raw`, if there is one worth keeping.
+    /// Looks for the stored chunk that is exactly `raw`.
     pub(super) fn find(
         &self,
         leaf: usize,
@@ -160,21 +169,20 @@ impl Reuse {
         raw: &[u8],
         hash: [u8; 16],
         reader: &mut StoredReader,
-    ) -> Option<StoredChunk> {
-        let candidates = self.0.as_ref()?;
-        let last = self.last_leaf(leaf)?;
-        let chunk = last.chunks.get(usize::try_from(id.index).ok()?)?;
-        if chunk.info.hash != hash || usize::try_from(chunk.info.raw_len) != Ok(raw.len()) {
-            return None;
-        }
-        match candidates.is_stored(chunk, id, raw, reader) {
-            Ok(stored) => stored.then_some(*chunk),
-            Err(error) => {
-                let index = id.index;
-                tracing::warn!(%error, index, "a stored chunk is damaged, and is written anew");
-                None
-            }
-        }
+    ) -> Match {
+        let (Some(candidates), Some(last)) = (&self.0, self.last_leaf(leaf)) else {
+            return Match::No;
+        };
+        let chunk = usize::try_from(id.index).ok().and_then(|index| last.chunks.get(index));
+        let same = |chunk: &&StoredChunk| {
+            chunk.info.hash == hash && usize::try_from(chunk.info.raw_len) == Ok(raw.len())
+        };
+        let Some(chunk) = chunk.filter(same) else { return Match::No };
+        candidates.compare(chunk, id, raw, reader).unwrap_or_else(|error| {
+            let index = id.index;
+            tracing::warn!(%error, index, "a stored chunk is damaged, and is written anew");
+            Match::No
+        })
     }
 }
 
@@ -203,32 +211,35 @@ impl LastStep {
 }
 
 impl Candidates {
-    /// Whether `chunk` is stored with the contents `raw`, in a pack that is not mostly dead.
-    fn is_stored(
+    /// Compares the stored contents of `chunk` with `raw`.
+    fn compare(
         &self,
         chunk: &StoredChunk,
         id: ChunkId<'_>,
         raw: &[u8],
         reader: &mut StoredReader,
-    ) -> Result<bool> {
+    ) -> Result<Match> {
         if reader.pack.as_ref().is_none_or(|(number, _)| *number != chunk.pack) {
             reader.pack = None;
             reader.pack = Some((chunk.pack, open_pack(&self.tx, chunk.pack)?));
         }
-        let Some((_, pack)) = &reader.pack else { return Ok(false) };
+        let Some((_, pack)) = &reader.pack else { return Ok(Match::No) };
         // What is left of a pack that was shared would hold its room for good. So a pack of which
         // the newest step uses less than half is not used any further.
         let used = self.last.used.get(&chunk.pack).copied().unwrap_or_default();
-        if used.saturating_mul(2) < u64::try_from(pack.bytes().len()).unwrap_or(u64::MAX) {
-            return Ok(false);
-        }
+        let pack_bytes = u64::try_from(pack.bytes().len()).unwrap_or(u64::MAX);
+        let matched = if used.saturating_mul(2) < pack_bytes {
+            Match::MostlyDead
+        } else {
+            Match::Stored(*chunk)
+        };
         let stored = stored_bytes(pack, chunk)?;
         if chunk.info.codec == Codec::Raw && stored == raw {
-            return Ok(true);
+            return Ok(matched);
         }
         reader.raw.resize(raw.len(), 0);
         codec::decode(id, &chunk.info, stored, &mut reader.raw)
             .map_err(|error| chunk_error(error, id))?;
-        Ok(reader.raw == raw)
+        Ok(if reader.raw == raw { matched } else { Match::No })
     }
 }

@@ -1,0 +1,131 @@
+//! What is not used any more is told, and given back.
+
+use std::fs;
+use std::path::PathBuf;
+
+use milepost::{CheckpointStore, Compression, ErrorKind, Leaf, SaveOptions, StoreOptions, Tree};
+
+struct Store {
+    folder: tempfile::TempDir,
+    store: CheckpointStore,
+}
+
+impl Store {
+    fn new(compression: Compression) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = StoreOptions::new().compression(compression);
+        let store = CheckpointStore::create_with(folder.path().join("store"), options).unwrap();
+        Self { folder, store }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    fn save(&self, step: u64, state: &Tree<Leaf<'_>>) {
+        self.store.save(step, state, &SaveOptions::new()).unwrap();
+    }
+
+    fn check(&self, states: &[(u64, Tree<Leaf<'static>>)]) {
+        for (step, state) in states {
+            assert_eq!(&self.store.read(*step).unwrap().restore().unwrap(), state, "step {step}");
+        }
+        let report = self.store.verify().unwrap();
+        assert!(report.faults.is_empty() && report.unfinished_packs == 0, "{report:?}");
+    }
+}
+
+fn leaf(first: u64, length: u64) -> Tree<Leaf<'static>> {
+    let elements: Vec<u64> = (first..first + length).collect();
+    let shape = [elements.len()];
+    Tree::Leaf(Leaf::from_vec(elements, shape).unwrap())
+}
+
+#[test]
+fn a_file_that_keeps_less_than_it_did_gets_shorter() {
+    let store = Store::new(Compression::None);
+    let state = |step: u64| leaf(step * 1_000_000, 500_000);
+    for step in 1..=6 {
+        store.save(step, &state(step));
+    }
+    for step in 1..=5 {
+        store.store.delete(step).unwrap();
+    }
+    let before = store.store.stats().unwrap();
+    assert_eq!((before.live_bytes, before.shared_bytes), (4_000_000, 0));
+    assert!(before.reclaimable_bytes > 20_000_000, "{before:?}");
+    let report = store.store.compact().unwrap();
+    assert!(report.freed_bytes() > 15_000_000, "{report:?}");
+    let after = store.store.stats().unwrap();
+    assert_eq!(after.allocated_bytes, report.after_bytes);
+    assert!(after.reclaimable_bytes < 5_000_000, "{after:?}");
+    store.check(&[(6, state(6))]);
+    // It goes on, also opened anew, and by a reader at once.
+    store.save(7, &state(7));
+    store.check(&[(6, state(6)), (7, state(7))]);
+    let reader = CheckpointStore::open_read_only(store.path()).unwrap();
+    assert_eq!(reader.all_steps().unwrap(), [6, 7]);
+}
+
+/// Of many leaves that shared packs one in ten is left.
+#[test]
+fn what_is_left_of_mostly_dead_packs_moves_together() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let store = Store::new(compression);
+        let whole = |step: u64| {
+            let leaves = (0..2000u64).map(|number| {
+                // Long enough for packs; random enough for LZ4 to leave something.
+                let seed = if number % 10 == 0 { number } else { number + 10_000 * step };
+                leaf(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8, 100)
+            });
+            Tree::list(leaves)
+        };
+        store.save(1, &whole(1));
+        let few = |step: u64| {
+            let Tree::List(all) = whole(1) else { panic!("a list") };
+            let kept = (0u64..).zip(all).map(|(number, leaf)| match number % 10 {
+                0 => leaf,
+                _ => Tree::Leaf(Leaf::scalar(step)),
+            });
+            Tree::list(kept)
+        };
+        store.save(2, &few(2));
+        store.store.delete(1).unwrap();
+        let packs = store.store.stats().unwrap().packs;
+        let report = store.store.compact().unwrap();
+        assert!(report.repacked_packs > 0 && report.moved_bytes > 0, "{report:?}");
+        assert!(store.store.stats().unwrap().packs < packs);
+        store.check(&[(2, few(2))]);
+        // Nothing more is to be done.
+        assert_eq!(store.store.compact().unwrap().repacked_packs, 0);
+        // Chunks are found where they are now.
+        let report = store.store.save(3, &few(2), &SaveOptions::new()).unwrap();
+        assert_eq!(report.cost.written_chunks, 0);
+        let stats = store.store.stats().unwrap();
+        assert!(stats.shared_bytes == stats.live_bytes, "{stats:?}");
+        for step in 2..4 {
+            store.store.delete(step).unwrap();
+        }
+        assert_eq!(store.store.stats().unwrap().packs, 0);
+    }
+}
+
+#[test]
+fn a_step_that_is_being_read_keeps_its_place() {
+    let store = Store::new(Compression::None);
+    store.save(1, &leaf(0, 100_000));
+    for reader in [
+        store.store.read(1).unwrap(),
+        CheckpointStore::open_read_only(store.path()).unwrap().read(1).unwrap(),
+    ] {
+        let error = store.store.compact().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Locked, "{error}");
+        assert_eq!(reader.restore().unwrap(), leaf(0, 100_000));
+    }
+    store.store.compact().unwrap();
+    store.check(&[(1, leaf(0, 100_000))]);
+    let before = fs::metadata(store.path()).unwrap().len();
+    let error = CheckpointStore::open_read_only(store.path()).unwrap().compact().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReadOnly);
+    assert_eq!(fs::metadata(store.path()).unwrap().len(), before);
+}
