@@ -76,8 +76,8 @@ pub use manager::{
 pub use path::{Key, KeyPath};
 pub use shape::{Region, Shape};
 pub use store::{
-    CheckpointStore, CompactReport, SaveCost, SaveOptions, SaveReport, StepInfo, StepReader,
-    StoreOptions, StoreStats, VerifyReport,
+    CheckpointStore, CompactReport, LeafView, SaveCost, SaveOptions, SaveReport, StepInfo,
+    StepReader, StoreOptions, StoreStats, VerifyReport,
 };
 pub use tree::{Checkpoint, Leaf, LeafKind, LeafMeta, LeafMut, LeafSource, Tree};
 

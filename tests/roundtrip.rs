@@ -235,3 +235,35 @@ fn a_tree_is_its_own_checkpoint() {
     let zoo = common::zoo();
     assert_eq!(zoo.to_tree(), zoo);
 }
+
+#[test]
+fn a_leaf_is_viewed_where_it_lies() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = CheckpointStore::create(folder.path().join("store")).unwrap();
+    let zoo = common::zoo();
+    store.save(1, &zoo, &SaveOptions::new()).unwrap();
+    let reader = store.read(1).unwrap();
+    let mut viewed = 0;
+    for (path, leaf) in zoo.leaves().unwrap() {
+        match reader.view(&path).unwrap() {
+            Some(view) => {
+                assert_eq!(&view.leaf(), leaf, "{path}");
+                viewed += 1;
+            }
+            None => assert!(leaf.contents().is_empty(), "{path}"),
+        }
+    }
+    assert!(viewed > 50, "{viewed} leaves were viewed");
+    // Aligned for every type, also in a pack that is shared.
+    let array = Leaf::from_vec(vec![1.5f64; 1000], [10, 100]).unwrap();
+    let large = Leaf::from_vec(vec![7u8; 1 << 20], [1 << 20]).unwrap();
+    let tree = Tree::tuple([Tree::Leaf(Leaf::scalar(3u8)), Tree::Leaf(array), Tree::Leaf(large)]);
+    store.save(2, &tree, &SaveOptions::new()).unwrap();
+    let reader = store.read(2).unwrap();
+    let view = reader.view(&"[1]".parse().unwrap()).unwrap().unwrap();
+    let leaf = view.leaf();
+    assert_eq!(leaf.as_array::<f64>().unwrap().sum().to_bits(), 1500f64.to_bits());
+    assert!(reader.view(&"[2]".parse().unwrap()).unwrap().is_none());
+    let error = reader.view(&"[3]".parse().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), milepost::ErrorKind::NotFound);
+}

@@ -8,7 +8,7 @@ use super::save_policy::{LatestSave, SaveContext};
 use super::{CheckpointManager, SaveOutcome, SkipReason};
 use crate::error::Result;
 use crate::store::{Admission, Existing, SaveOptions, StepInfo};
-use crate::tree::{Checkpoint, LeafSource};
+use crate::tree::{Checkpoint, Leaf, LeafSource, Tree};
 
 impl CheckpointManager {
     /// Whether [`save`](Self::save) would save `step` now: to be asked before what only a save
@@ -121,6 +121,50 @@ impl CheckpointManager {
             Some(reason) => Ok(SaveHandle::skipped(step, reason)),
             None => self.background.accept(step, source, options),
         }
+    }
+
+    /// Copies `state` as it is now, to be saved later: for a trainer that has the time for the copy
+    /// at one moment, and knows whether it saves at another. What is shared is not copied.
+    ///
+    /// The copy takes of the [staging budget](crate::ManagerOptions::staging_budget), and gives it
+    /// back when it is dropped and its save is finished.
+    ///
+    /// ```
+    /// # fn main() -> milepost::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("run.milepost");
+    /// use milepost::{CheckpointManager, ManagerOptions, Tree};
+    ///
+    /// let manager = CheckpointManager::open(&path, ManagerOptions::new())?;
+    /// let mut weights = vec![0.5f32; 8];
+    /// let snapshot = manager.snapshot(&weights)?;
+    /// weights.fill(f32::NAN);
+    /// // The step went wrong: what is saved is what was before. Nothing is copied here.
+    /// manager.save(1, &snapshot)?;
+    ///
+    /// // Leaf by leaf, each when its layer is updated.
+    /// let bias = vec![0.0f32; 8];
+    /// let state = Tree::map([
+    ///     ("bias", manager.snapshot(&bias)?),
+    ///     ("weights", manager.snapshot(&weights)?),
+    /// ]);
+    /// manager.save(2, &state)?;
+    /// manager.wait_until_finished()?;
+    /// manager.restore_into(1, &mut weights)?;
+    /// assert_eq!(weights, [0.5; 8]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `OutOfMemory` if the budget has no room for the copy, all but two blocks of which (8 MiB each,
+    /// or a quarter of a budget below 32 MiB) can go to snapshots; `InvalidInput` if the state is too
+    /// deep.
+    pub fn snapshot<C: Checkpoint + ?Sized>(&self, state: &C) -> Result<Tree<Leaf<'static>>> {
+        let arena = &self.background.shared().arena;
+        state.to_tree().map_leaves(|path, leaf| {
+            arena.detach(&leaf).map_err(|error| error.at_path(path).in_file(self.store().path()))
+        })
     }
 
     /// [`save`](Self::save) until the step is durable: in this thread, and without a copy. The saves

@@ -12,6 +12,7 @@ mod step_info;
 mod totals;
 mod usage;
 mod verify;
+mod view;
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -32,6 +33,7 @@ pub use save::{SaveCost, SaveReport};
 pub use stats::StoreStats;
 pub use step_info::StepInfo;
 pub use verify::VerifyReport;
+pub use view::LeafView;
 
 pub(crate) use options::{Admission, Existing};
 use save::LastStep;

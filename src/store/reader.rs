@@ -24,7 +24,7 @@ use crate::tree::{Checkpoint, FreshLeaf, Leaf, LeafMeta, LeafMut, LeafSource, Tr
 ///
 /// Every chunk is checked whenever it is read.
 pub struct StepReader {
-    tx: ReadTx,
+    pub(super) tx: ReadTx,
     info: StepInfo,
     threads: NonZeroUsize,
     file: PathBuf,
@@ -117,11 +117,11 @@ impl StepReader {
         record.map(|record| record.meta).map_err(|error| self.place(error.at_path(path)))
     }
 
-    fn place(&self, error: Error) -> Error {
+    pub(super) fn place(&self, error: Error) -> Error {
         error.at_step(self.info.step).in_file(&self.file)
     }
 
-    fn leaf_record(&self, path: &KeyPath, encoded: &[u8]) -> Result<LeafRecord> {
+    pub(super) fn leaf_record(&self, path: &KeyPath, encoded: &[u8]) -> Result<LeafRecord> {
         let record = self.tx.leaf(self.info.step, encoded)?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "there is no such leaf in this step")
                 .at_path(path)

@@ -12,6 +12,11 @@ use crate::dtype::Element;
 /// Memory that is shared by reference count.
 pub(crate) trait Buffer: Any + Send + Sync {
     fn bytes(&self) -> &[u8];
+
+    /// Whether a store may hold it after a save, to know it again.
+    fn may_be_held(&self) -> bool {
+        true
+    }
 }
 
 impl<T: Element> Buffer for Vec<T> {

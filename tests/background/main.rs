@@ -139,6 +139,26 @@ fn a_state_larger_than_the_budget_is_saved_part_by_part() {
 }
 
 #[test]
+fn snapshots_are_saved_as_they_were_and_give_their_memory_back() {
+    let folder = Folder::new();
+    let budget = 8 << 20;
+    let manager = folder.open(ManagerOptions::new().staging_budget(budget).unwrap());
+    let mut state = vec![1u64; 400_000];
+    for step in 1..10 {
+        state.fill(step);
+        let snapshot = manager.snapshot(&state).unwrap();
+        // There is no room for a second one, but always for what a save has to copy.
+        let error = manager.snapshot(&state).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        state.fill(0);
+        report(manager.save(2 * step, &state).unwrap());
+        let cost = report(manager.save(2 * step + 1, &snapshot).unwrap()).cost;
+        assert_eq!(cost.copied_bytes, 0);
+        assert_eq!(restore(&manager, 2 * step + 1, Vec::<u64>::new()), vec![step; 400_000]);
+    }
+}
+
+#[test]
 fn saves_wait_for_a_place_in_their_order() {
     let folder = Folder::new();
     let (gate, policy) = gate();

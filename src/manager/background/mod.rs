@@ -41,7 +41,7 @@ pub(super) struct Background {
 pub(super) struct Shared {
     pub(super) store: CheckpointStore,
     pub(super) options: ManagerOptions,
-    arena: Arena,
+    pub(super) arena: Arena,
     queue: Mutex<Queue>,
     /// The queue changed.
     changed: Condvar,

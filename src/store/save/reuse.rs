@@ -47,7 +47,7 @@ impl Memory {
     /// The memory of `data`, held or not.
     pub(super) fn of(data: &Data<'_>, unchanged: bool) -> Self {
         let Data::Shared(buffer) = data else { return Self::default() };
-        let held = unchanged.then(|| Arc::clone(buffer));
+        let held = (unchanged && buffer.may_be_held()).then(|| Arc::clone(buffer));
         Self { alive: Some(Arc::downgrade(buffer)), held }
     }
 

@@ -20,7 +20,7 @@ use super::{Plan, Retention, SaveReport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::CHUNK_ALIGN_BYTES;
 use crate::store::{CheckpointStore, SaveOptions};
-use crate::tree::{Data, LeafSource};
+use crate::tree::{Data, Leaf, LeafSource};
 
 pub(crate) use arena::Arena;
 pub(super) use arena::Block;
@@ -55,6 +55,18 @@ struct Piece {
     index: u32,
     /// Its bytes in the block.
     run: Range<usize>,
+}
+
+impl Arena {
+    /// The same leaf in memory of its own, unless it has shared its memory already.
+    pub(crate) fn detach(&self, leaf: &Leaf<'_>) -> Result<Leaf<'static>> {
+        let meta = leaf.meta().clone();
+        let data = match leaf.data() {
+            Data::Borrowed(contents) if !contents.is_empty() => Data::shared(self.copy(contents)?),
+            data => data.into_owned(),
+        };
+        Ok(Leaf::from_parts(meta, data))
+    }
 }
 
 impl CheckpointStore {
