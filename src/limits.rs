@@ -47,9 +47,10 @@ pub const MIN_OWN_PACK_BYTES: usize = (128 << 10) - PACK_OVERHEAD_BYTES;
 /// left unused where the last part of one leaf meets the first of the next.
 pub const TAIL_CHUNK_BYTES: usize = (32 << 10) - 16;
 
-/// The raw size of a chunk that is to be compressed: small enough that a part of a leaf is cheap to
-/// read, large enough for LZ4's window. One that is not worth it is stored raw, and then fills a page.
-pub const COMPRESSED_CHUNK_BYTES: usize = (256 << 10) - PACK_OVERHEAD_BYTES;
+/// The raw size of a chunk that is to be compressed: LZ4's window, and small enough that many of them
+/// fill a pack. What is left of a page is lost: two chunks of 230 KB take a page of 512 KiB as two raw
+/// ones would.
+pub const COMPRESSED_CHUNK_BYTES: usize = (64 << 10) - PACK_OVERHEAD_BYTES;
 
 /// The smallest memory that a manager can copy borrowed leaves into: while the writer has some of its
 /// blocks, which hold a chunk of the largest size, others are filled.
