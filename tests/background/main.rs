@@ -2,6 +2,7 @@
 //! accepted is lost, and no error is.
 
 mod faults;
+mod stress;
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
