@@ -225,6 +225,37 @@ fn the_newest_takes_the_place_of_the_oldest_that_waits_if_told_so() {
     assert_eq!(manager.all_steps().unwrap(), [1, 2, 5]);
 }
 
+/// A later save that was superseded once counted as one of those that were waited for.
+#[test]
+fn who_waits_waits_for_what_was_accepted_before() {
+    let folder = Folder::new();
+    let (gate, policy) = gate();
+    let manager = folder.open(ManagerOptions::new().keep(policy).queue(3, WhenFull::KeepNewest));
+    let forced = SaveOptions::new().force();
+    for step in 1..4 {
+        manager.save_with(step, &step, &forced).unwrap();
+    }
+    let (begun, has_begun) = channel();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            begun.send(()).unwrap();
+            manager.wait_until_finished().unwrap();
+        });
+        has_begun.recv().unwrap();
+        for step in 4..7 {
+            manager.save(step, &step).unwrap();
+        }
+        gate.let_through(1);
+        gate.let_through(2);
+        assert_eq!(gate.arrived.recv().unwrap(), 3);
+        assert!(!waiter.is_finished(), "step 3 is not durable yet");
+        gate.open.send(()).unwrap();
+        gate.let_through(6);
+        waiter.join().unwrap();
+    });
+    assert_eq!(manager.all_steps().unwrap(), [1, 2, 3, 6]);
+}
+
 /// A policy that was asked while the save before was on its way once saved a step twice.
 #[test]
 fn what_is_on_its_way_counts_as_saved() {

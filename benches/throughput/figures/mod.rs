@@ -9,6 +9,7 @@ mod samples;
 mod scaling;
 mod sequence;
 mod slowdown;
+mod steady;
 mod whole;
 
 use std::path::{Path, PathBuf};
@@ -69,7 +70,7 @@ impl Group {
     }
 }
 
-pub(crate) const GROUPS: [Group; 9] = [
+pub(crate) const GROUPS: [Group; 10] = [
     Group { metrics: returns::METRICS, run: returns::run },
     Group { metrics: whole::METRICS, run: whole::run },
     Group { metrics: leaves::METRICS, run: leaves::run },
@@ -78,6 +79,7 @@ pub(crate) const GROUPS: [Group; 9] = [
     Group { metrics: codec::METRICS, run: codec::run },
     Group { metrics: scaling::METRICS, run: scaling::run },
     Group { metrics: slowdown::METRICS, run: slowdown::run },
+    Group { metrics: steady::METRICS, run: steady::run },
     Group { metrics: open::METRICS, run: open::run },
 ];
 

@@ -40,6 +40,24 @@ impl Samples {
         ]
     }
 
+    /// The steady state of a store of 256 MiB states, beside a new file and a raw read.
+    pub(super) fn steady(&self) -> [Row; 3] {
+        let rate = |name, metric, raw: &str| {
+            let raw_rate = self.bytes / 1e9 / self.median(raw, |cost| cost.seconds);
+            let rate = self.bytes / 1e9 / self.median(metric, |cost| cost.seconds);
+            let ratio = self.ratio(raw, metric, |cost| cost.seconds);
+            self.row(name, rate, "GB/s").beside(raw_rate, ratio).at_least(0.7)
+        };
+        let over =
+            |metric| self.median(metric, |cost| (cost.peak_rss as f64 - self.baseline) / MIB);
+        let most = over("save_durable").max(over("restore_into"));
+        [
+            rate("steady_save", "save_durable", "raw_write_new"),
+            rate("steady_restore", "restore_into", "raw_read_into"),
+            self.row("steady_memory", most, "MiB").below(96.0),
+        ]
+    }
+
     /// The raw operations in `metrics`.
     pub(super) fn raw_rates(&self, metrics: impl Iterator<Item = &'static str>, rows: &mut Rows) {
         for metric in metrics {

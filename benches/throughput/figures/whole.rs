@@ -71,16 +71,16 @@ pub(super) fn run(run: &Run, rows: &mut Rows) {
     samples.raw_rates(raw_metrics(), rows);
 }
 
-struct Bench {
+pub(super) struct Bench {
     store: Store,
     raw_path: PathBuf,
     state: State,
     target: State,
-    samples: Samples,
+    pub(super) samples: Samples,
 }
 
 impl Bench {
-    fn new(run: &Run, workload: &Workload) -> Self {
+    pub(super) fn new(run: &Run, workload: &Workload) -> Self {
         let folder = run.new_folder(workload.name);
         let state = workload.load(&run.data);
         let target = copy_of(&state);
@@ -91,7 +91,7 @@ impl Bench {
     }
 
     /// Saves what is not measured. Gives the steps of the rounds.
-    fn warm_up(&mut self, run: &Run) -> std::ops::RangeInclusive<u64> {
+    pub(super) fn warm_up(&mut self, run: &Run) -> std::ops::RangeInclusive<u64> {
         for step in 1..=WARM_UP {
             train(&mut self.state);
             self.store.save(step, &self.state).expect("a save");
@@ -104,7 +104,7 @@ impl Bench {
         Meter::start(2 * self.state.size_bytes())
     }
 
-    fn round(&mut self, step: u64) {
+    pub(super) fn round(&mut self, step: u64) {
         train(&mut self.state);
         let meter = self.start();
         raw::copy(&self.state, &mut self.target);

@@ -39,6 +39,23 @@ pub(super) fn parameters(group: &str, scale: Scale) -> Vec<ArraySpec> {
     arrays
 }
 
+/// The parameters of a model of the same kind that has three layers and few words: with its moments
+/// 256 MiB.
+pub(super) fn small_parameters(group: &str) -> Vec<ArraySpec> {
+    const WORDS: usize = 414;
+    let embedding = format!("{group}/wte/embedding");
+    let kept = |array: &ArraySpec| {
+        let layer = array.name.split('/').nth(1).and_then(|part| part.strip_prefix("h_"));
+        layer.is_none_or(|layer| layer.parse::<usize>().is_ok_and(|layer| layer < 3))
+    };
+    let mut arrays = parameters(group, Scale::Whole);
+    arrays.retain(kept);
+    for array in arrays.iter_mut().filter(|array| array.name == embedding) {
+        array.shape = vec![WORDS, WIDTH];
+    }
+    arrays
+}
+
 /// Adam's first and second moments of `parameters`.
 pub(super) fn moments(parameters: &[ArraySpec]) -> Vec<ArraySpec> {
     let groups = [("mu", Distribution::FIRST_MOMENT), ("nu", Distribution::SECOND_MOMENT)];

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `W1` | GPT-2 small: 148 float32 parameters, two Adam moments, step, count, key | 1.49 GB |
 //! | `W1_quarter` … `W1_double` | the same, axis 0 of every matrix scaled | |
+//! | `state_256MiB` | three layers of it, with the moments | 268 MB |
 //! | `W2` | 20,000 float32 arrays of 1 to 4 KiB | 51 MB |
 //! | `W3` | one bfloat16 array [16384, 32768] | 1.07 GB |
 //! | `W4` | W1's parameters frozen; factors of rank 16 (1.9 % of them) with Adam moments | 526 MB |
@@ -85,6 +86,13 @@ impl Workload {
         arrays.push(scalar("rng", DType::U32, Distribution::Bits, false));
         arrays.push(scalar("step", DType::I32, Distribution::Constant(1000), true));
         Self { name: scale.name(names), arrays }
+    }
+
+    /// A training state of 256 MiB.
+    pub(crate) fn state_256mib() -> Self {
+        let mut arrays = gpt2::small_parameters("params");
+        arrays.extend(gpt2::moments(&arrays));
+        Self { name: "state_256MiB", arrays }
     }
 
     /// W2: many small arrays.

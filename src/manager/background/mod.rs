@@ -134,8 +134,14 @@ impl Background {
         stager.waited(waited);
         let slot = Arc::<Slot>::default();
         let admission = options.admission;
-        let job = Job { step, accepted_at, admission, save, slot: Arc::clone(&slot) };
-        shared.queue.lock().push(job);
+        shared.queue.lock().push(|number| Job {
+            number,
+            step,
+            accepted_at,
+            admission,
+            save,
+            slot: Arc::clone(&slot),
+        });
         let mut copying = Copying { shared, complete: false };
         // The writer may begin already, since nothing comes free otherwise.
         let stuck = || shared.set_staging_done();

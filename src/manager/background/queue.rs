@@ -12,6 +12,8 @@ use crate::store::{Admission, StagedSave};
 
 /// A save that waits for the writer.
 pub(super) struct Job {
+    /// Its place among all saves that were accepted.
+    pub(super) number: u64,
     pub(super) step: u64,
     pub(super) accepted_at: SystemTime,
     pub(super) admission: Admission,
@@ -19,17 +21,17 @@ pub(super) struct Job {
     pub(super) slot: Arc<Slot>,
 }
 
-/// The saves that are under way. Each has a number, in the order in which they were accepted.
+/// The saves that are under way.
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: VecDeque<Job>,
     /// The contents of the last waiting save are still being copied, and the writer is to leave it
     /// alone so that it does not slow the copy down.
     pub(super) staging: Staging,
-    /// The save that is being written.
-    active: Option<LatestSave>,
+    /// The save that is being written, with its number.
+    active: Option<(u64, LatestSave)>,
+    /// How many saves were accepted so far.
     accepted: u64,
-    finished: u64,
     /// Errors that no later save has returned yet, and those that nobody who waited has.
     untold_to_saves: VecDeque<Error>,
     untold_to_waits: VecDeque<Error>,
@@ -44,11 +46,11 @@ pub(super) enum Staging {
 }
 
 impl Queue {
-    /// Adds a save whose contents are about to be copied.
-    pub(super) fn push(&mut self, job: Job) {
+    /// Adds a save, of the number that it is given, whose contents are about to be copied.
+    pub(super) fn push(&mut self, job: impl FnOnce(u64) -> Job) {
         self.accepted += 1;
         self.staging = Staging::Going;
-        self.waiting.push_back(job);
+        self.waiting.push_back(job(self.accepted));
     }
 
     /// The next save for the writer.
@@ -57,15 +59,13 @@ impl Queue {
             return None;
         }
         let job = self.waiting.pop_front()?;
-        self.active = Some(LatestSave { step: job.step, at: job.accepted_at });
+        self.active = Some((job.number, LatestSave { step: job.step, at: job.accepted_at }));
         Some(job)
     }
 
     /// Takes back the last save, whose contents could not be copied, unless the writer has it.
     pub(super) fn withdraw(&mut self) -> Option<Job> {
-        let job = self.waiting.pop_back()?;
-        self.finished += 1;
-        Some(job)
+        self.waiting.pop_back()
     }
 
     /// Drops the save that has waited longest and was not forced, for a newer one; whether there was
@@ -75,7 +75,6 @@ impl Queue {
         let Some(job) = oldest.and_then(|oldest| self.waiting.remove(oldest)) else {
             return false;
         };
-        self.finished += 1;
         tracing::debug!(step = job.step, by, "a waiting save is superseded");
         job.slot.settle(Ok(SaveOutcome::Skipped(SkipReason::Superseded { by })));
         true
@@ -84,7 +83,6 @@ impl Queue {
     /// Remembers the error of the save that was written.
     pub(super) fn finish(&mut self, error: Option<Error>) {
         self.active = None;
-        self.finished += 1;
         if let Some(error) = error {
             self.untold_to_saves.push_back(error.clone());
             self.untold_to_waits.push_back(error);
@@ -95,7 +93,7 @@ impl Queue {
     pub(super) fn under_way(&self) -> impl Iterator<Item = LatestSave> {
         let waiting =
             self.waiting.iter().map(|job| LatestSave { step: job.step, at: job.accepted_at });
-        self.active.into_iter().chain(waiting)
+        self.active.iter().map(|active| active.1).chain(waiting)
     }
 
     /// How many saves were accepted so far.
@@ -103,9 +101,11 @@ impl Queue {
         self.accepted
     }
 
-    /// Whether the first `accepted` saves are finished.
+    /// Whether none of the first `accepted` saves is under way any more.
     pub(super) fn has_finished(&self, accepted: u64) -> bool {
-        self.finished >= accepted
+        let active = self.active.iter().map(|active| active.0);
+        let mut under_way = active.chain(self.waiting.iter().map(|job| job.number));
+        under_way.all(|number| number > accepted)
     }
 
     /// The oldest error that no save has returned yet, instead of saving `step`.
