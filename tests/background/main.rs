@@ -253,6 +253,7 @@ fn who_waits_waits_for_what_was_accepted_before() {
         gate.let_through(6);
         waiter.join().unwrap();
     });
+    manager.wait_until_finished().unwrap();
     assert_eq!(manager.all_steps().unwrap(), [1, 2, 3, 6]);
 }
 
