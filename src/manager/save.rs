@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::background::SaveHandle;
+use super::background::{Background, SaveHandle};
 use super::keep_policy::victims;
 use super::save_policy::{LatestSave, SaveContext};
 use super::{CheckpointManager, SaveOutcome, SkipReason};
@@ -97,12 +97,9 @@ impl CheckpointManager {
         state: &C,
         options: &SaveOptions,
     ) -> Result<SaveHandle> {
-        let _turn = self.background.take_turn()?;
-        self.background.earlier_error(step)?;
-        match self.skip_reason(step, options)? {
-            Some(reason) => Ok(SaveHandle::skipped(step, reason)),
-            None => self.background.accept(step, &state.to_tree(), options),
-        }
+        self.unless_skipped(step, options, |background| {
+            background.accept(step, &state.to_tree(), options)
+        })
     }
 
     /// [`save_with`](Self::save_with) from any source of leaves. What it does not have in memory is
@@ -116,11 +113,20 @@ impl CheckpointManager {
         source: &dyn LeafSource,
         options: &SaveOptions,
     ) -> Result<SaveHandle> {
+        self.unless_skipped(step, options, |background| background.accept(step, source, options))
+    }
+
+    fn unless_skipped(
+        &self,
+        step: u64,
+        options: &SaveOptions,
+        save: impl FnOnce(&Background) -> Result<SaveHandle>,
+    ) -> Result<SaveHandle> {
         let _turn = self.background.take_turn()?;
         self.background.earlier_error(step)?;
         match self.skip_reason(step, options)? {
             Some(reason) => Ok(SaveHandle::skipped(step, reason)),
-            None => self.background.accept(step, source, options),
+            None => save(&self.background),
         }
     }
 

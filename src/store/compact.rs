@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::save::SharedPack;
-use super::usage::{ChunkUse, Place, Usage, leaf_records};
-use super::{CheckpointStore, Sweep, step_record};
+use super::usage::{ChunkUse, Place, Usage};
+use super::{CheckpointStore, Sweep, leaf_records, step_record};
 use crate::db::{ReadTx, WAVE_BYTES, WriteTx};
 use crate::error::{Error, Result};
 use crate::limits::{MAX_PACK_BYTES, MIN_OWN_PACK_BYTES};

@@ -23,7 +23,8 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use crate::db::{Database, ReadTx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::{StepRecord, from_unix_ns};
+use crate::path::KeyPath;
+use crate::record::{LeafRecord, StepRecord, from_unix_ns};
 use crate::tree::{Checkpoint, LeafSource};
 
 pub use compact::CompactReport;
@@ -303,6 +304,21 @@ fn step_record(tx: &ReadTx, step: u64) -> Result<StepRecord> {
             .at_step(step));
     };
     StepRecord::decode(step, &record).map_err(|error| Error::from(error).at_step(step))
+}
+
+/// The leaf records of a step, with their encoded paths.
+fn leaf_records(tx: &ReadTx, step: u64) -> Result<Vec<(Vec<u8>, LeafRecord)>> {
+    let decode = |(path, record): (Vec<u8>, Vec<u8>)| {
+        let record = LeafRecord::decode(step, &path, &record).map_err(|error| {
+            let error = Error::from(error).at_step(step);
+            match KeyPath::decode(&path) {
+                Ok(path) => error.at_path(&path),
+                Err(_) => error,
+            }
+        })?;
+        Ok((path, record))
+    };
+    tx.leaves(step)?.into_iter().map(decode).collect()
 }
 
 /// The steps with records that can be read, ascending. One that is damaged must not keep others

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::compare::differences;
 use super::fill::{self, Destination, chunk_error, locate, open_pack, stored_bytes};
-use super::{StepInfo, step_record};
+use super::{StepInfo, leaf_records, step_record};
 use crate::codec::{self, ChunkId};
 use crate::db::ReadTx;
 use crate::dtype::zeroed;
@@ -132,17 +132,7 @@ impl StepReader {
 
     /// The records of all leaves, by encoded path.
     fn leaf_records(&self) -> Result<BTreeMap<Vec<u8>, LeafRecord>> {
-        let decode = |(path, record): (Vec<u8>, Vec<u8>)| {
-            let record = LeafRecord::decode(self.info.step, &path, &record).map_err(|error| {
-                let error = Error::from(error);
-                match KeyPath::decode(&path) {
-                    Ok(path) => error.at_path(&path),
-                    Err(_) => error,
-                }
-            })?;
-            Ok((path, record))
-        };
-        self.tx.leaves(self.info.step)?.into_iter().map(decode).collect()
+        Ok(leaf_records(&self.tx, self.info.step)?.into_iter().collect())
     }
 
     fn structure_of(&self, records: &BTreeMap<Vec<u8>, LeafRecord>) -> Result<Tree<LeafMeta>> {

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::leaf_records;
 use crate::db::ReadTx;
-use crate::error::{Error, Result};
-use crate::path::KeyPath;
-use crate::record::LeafRecord;
+use crate::error::Result;
 
 /// Where a chunk is: the pack, and the offset in it.
 pub(super) type Place = (u64, u32);
@@ -50,19 +49,4 @@ impl Usage {
         }
         packs
     }
-}
-
-/// The leaf records of a step, with their encoded paths.
-pub(super) fn leaf_records(tx: &ReadTx, step: u64) -> Result<Vec<(Vec<u8>, LeafRecord)>> {
-    let decode = |(path, record): (Vec<u8>, Vec<u8>)| {
-        let record = LeafRecord::decode(step, &path, &record).map_err(|error| {
-            let error = Error::from(error).at_step(step);
-            match KeyPath::decode(&path) {
-                Ok(path) => error.at_path(&path),
-                Err(_) => error,
-            }
-        })?;
-        Ok((path, record))
-    };
-    tx.leaves(step)?.into_iter().map(decode).collect()
 }

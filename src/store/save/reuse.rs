@@ -16,6 +16,7 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::record::{LeafRecord, StoredChunk};
 use crate::store::fill::{chunk_error, open_pack, stored_bytes};
+use crate::store::leaf_records;
 use crate::tree::{Buffer, Data};
 
 /// The newest step, as far as the next save can reuse it.
@@ -86,12 +87,8 @@ impl LastStep {
 
     /// Reads the leaf records of `step`.
     fn read(tx: &ReadTx, step: u64) -> Result<Self> {
-        let decode = |(path, record): (Vec<u8>, Vec<u8>)| {
-            let record = LeafRecord::decode(step, &path, &record)?;
-            Ok((path, record, Memory::default()))
-        };
-        let leaves: Result<Vec<_>> = tx.leaves(step)?.into_iter().map(decode).collect();
-        Ok(Self::new(step, leaves?))
+        let leaves = leaf_records(tx, step)?.into_iter();
+        Ok(Self::new(step, leaves.map(|(path, record)| (path, record, Memory::default()))))
     }
 }
 
