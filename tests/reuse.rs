@@ -61,7 +61,10 @@ fn frozen_leaves_are_written_once() {
     assert_eq!(first.cost.written_bytes, 21_000_000);
     for step in 2..6 {
         let cost = store.save(u64::from(step), &state(step)).cost;
-        assert_eq!((cost.reused_bytes, cost.written_bytes), (20_000_000, 1_000_000));
+        // Step 2 left a pack half dead that both leaves shared: what is frozen of it moves once.
+        let moved = if step == 3 { 12_160 } else { 0 };
+        let expected = (20_000_000 - moved, 1_000_000 + moved);
+        assert_eq!((cost.reused_bytes, cost.written_bytes), expected);
     }
     assert!(fs::metadata(store.path()).unwrap().len() < 40_000_000);
     for step in 1..6 {
@@ -184,7 +187,6 @@ fn packs_that_are_mostly_dead_are_left() {
     let mut seeds: Vec<u32> = (0..1000).collect();
     let state = |seeds: &[u32]| Tree::list(seeds.iter().map(|seed| array(vec![*seed; 200])));
     store.save(0, &state(&seeds));
-    let packs = store.store.stats().unwrap().packs;
     for step in 1..50u64 {
         // Other leaves change in every step, and each is idle for twenty.
         for seed in seeds.iter_mut().skip(usize::try_from(step % 20).unwrap()).step_by(20) {
@@ -192,7 +194,8 @@ fn packs_that_are_mostly_dead_are_left() {
         }
         store.save(step, &state(&seeds));
         store.store.delete(step - 1).unwrap();
-        assert!(store.store.stats().unwrap().packs <= 3 * packs);
+        let found = store.store.stats().unwrap();
+        assert!(found.allocated_bytes < 4 * found.live_bytes, "{found:?}");
     }
     assert_eq!(store.store.read(49).unwrap().restore().unwrap(), state(&seeds));
     store.check();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::save::SharedPack;
+use super::save::{SharedPack, SharedPacks};
 use super::usage::{ChunkUse, Place, Usage};
 use super::{CheckpointStore, Sweep, leaf_records, step_record};
 use crate::db::{ReadTx, WAVE_BYTES, WriteTx};
@@ -115,7 +115,7 @@ struct Mover<'d> {
     wave_bytes: usize,
     next_pack: u64,
     /// For chunks of small and of large packs, with the places that they had.
-    packs: [SharedPack<Place>; 2],
+    packs: [SharedPacks<Place>; 2],
     moved: HashMap<Place, Place>,
     moved_bytes: u64,
 }
@@ -126,7 +126,7 @@ impl<'d> Mover<'d> {
             tx,
             wave_bytes: 0,
             next_pack: mark + 1,
-            packs: [MIN_OWN_PACK_BYTES, MAX_PACK_BYTES].map(SharedPack::new),
+            packs: [MIN_OWN_PACK_BYTES, MAX_PACK_BYTES].map(SharedPacks::new),
             moved: HashMap::new(),
             moved_bytes: 0,
         }
@@ -142,40 +142,35 @@ impl<'d> Mover<'d> {
             let stored = stored.ok_or_else(|| {
                 Error::damaged(format!("pack {number} ends within the chunk at {start}"))
             })?;
-            if self.packs.get(size).is_some_and(|pack| !pack.has_room(stored.len())) {
-                self.write(size)?;
-            }
-            if let Some(pack) = self.packs.get_mut(size) {
-                // Its number is known when it is written.
-                self.moved.insert(*place, (0, pack.push(*place, stored)));
+            let packs = self.packs.get_mut(size);
+            if let Some(full) = packs.and_then(|packs| packs.push(*place, stored)) {
+                self.write(full)?;
             }
             self.moved_bytes += u64::from(chunk.stored_bytes);
         }
         Ok(())
     }
 
-    fn write(&mut self, size: usize) -> Result<()> {
-        let Some(pack) = self.packs.get_mut(size).filter(|pack| !pack.is_empty()) else {
-            return Ok(());
-        };
+    fn write(&mut self, pack: SharedPack<Place>) -> Result<()> {
         if self.wave_bytes > WAVE_BYTES - MAX_PACK_BYTES {
             self.tx.commit_wave()?;
             self.wave_bytes = 0;
         }
         self.tx.insert_pack(self.next_pack, pack.bytes())?;
         self.wave_bytes += pack.bytes().len().next_power_of_two();
-        for place in pack.clear() {
-            if let Some(new) = self.moved.get_mut(&place) {
-                new.0 = self.next_pack;
-            }
+        for (place, offset) in pack.into_members() {
+            self.moved.insert(place, (self.next_pack, offset));
         }
         self.next_pack += 1;
         Ok(())
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.write(0)?;
-        self.write(1)
+        let packs = std::mem::replace(&mut self.packs, [0, 0].map(SharedPacks::new));
+        for pack in packs.into_iter().flat_map(SharedPacks::finish) {
+            self.write(pack)?;
+        }
+        Ok(())
     }
 }
 

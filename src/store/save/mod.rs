@@ -30,7 +30,7 @@ use reuse::Reuse;
 
 pub use report::{SaveCost, SaveReport};
 pub(super) use reuse::LastStep;
-pub(super) use shared_pack::SharedPack;
+pub(super) use shared_pack::{SharedPack, SharedPacks};
 pub(crate) use staging::{Arena, StagedSave};
 
 /// Far more packs than a file can hold, and far from the largest number.

@@ -14,7 +14,7 @@ use super::chunk::{Batches, EncodedChunk, Encoder, Sharing, Stored};
 use super::encoding::encode_beside;
 use super::plan::{fills_pack, shared_pack_bytes};
 use super::reuse::LastStep;
-use super::shared_pack::SharedPack;
+use super::shared_pack::{SharedPack, SharedPacks};
 use crate::db::{WAVE_BYTES, WriteTx};
 use crate::error::Result;
 use crate::limits::{MAX_PACK_BYTES, PACK_OVERHEAD_BYTES};
@@ -94,11 +94,11 @@ struct Packer<'d> {
     reused_packs: BTreeSet<u64>,
     counts: Counts,
     /// The packs that chunks share, by kind.
-    shared: [(Sharing, SharedPack<(usize, usize)>); 4],
+    shared: [(Sharing, SharedPacks<(usize, usize)>); 4],
     leaves: Vec<PackedLeaf>,
 }
 
-/// The chunks of a leaf so far; the pack of a chunk that is still collected is not known.
+/// The chunks of a leaf so far; the place of a chunk that is still collected is not known.
 #[derive(Default, Clone)]
 struct PackedLeaf {
     chunks: Vec<StoredChunk>,
@@ -116,7 +116,7 @@ impl<'d> Packer<'d> {
             reused_packs: BTreeSet::new(),
             counts: Counts::default(),
             shared: Sharing::ALL
-                .map(|sharing| (sharing, SharedPack::new(shared_pack_bytes(sharing.compressed)))),
+                .map(|sharing| (sharing, SharedPacks::new(shared_pack_bytes(sharing.compressed)))),
             leaves: vec![PackedLeaf::default(); leaves],
         }
     }
@@ -126,8 +126,8 @@ impl<'d> Packer<'d> {
             let (chunk, changed) = match stored {
                 Stored::Unchanged(chunk) => (self.reuse(chunk), false),
                 Stored::New(info, bytes) => {
-                    let (pack, offset) = self.place(leaf, sharing, bytes.as_slice())?;
-                    (StoredChunk { pack, offset, info }, true)
+                    let pack = self.place(leaf, sharing, bytes.as_slice())?;
+                    (StoredChunk { pack, offset: 0, info }, true)
                 }
             };
             let Some(leaf_so_far) = self.leaves.get_mut(leaf) else { continue };
@@ -147,47 +147,30 @@ impl<'d> Packer<'d> {
         chunk
     }
 
-    /// Writes the stored bytes of the next chunk of a leaf, or collects them: then the pack is told
-    /// later.
-    fn place(&mut self, leaf: usize, sharing: Sharing, stored: &[u8]) -> Result<(u64, u32)> {
+    /// Writes the stored bytes of the next chunk of a leaf as a pack, and returns its number; or
+    /// collects them: then their place is told later.
+    fn place(&mut self, leaf: usize, sharing: Sharing, stored: &[u8]) -> Result<u64> {
         self.counts.new_chunks += 1;
         self.counts.new_bytes += u64::try_from(stored.len()).unwrap_or(u64::MAX);
         if fills_pack(stored.len()) {
-            return Ok((self.write_pack(stored)?, 0));
-        }
-        Ok((0, self.collect(leaf, sharing, stored)?))
-    }
-
-    /// Adds the next chunk of a leaf to a shared pack, and begins another one where that is full.
-    /// Returns the offset in the pack.
-    fn collect(&mut self, leaf: usize, sharing: Sharing, stored: &[u8]) -> Result<u32> {
-        if self.shared_mut(sharing).is_some_and(|pack| !pack.has_room(stored.len())) {
-            self.write_shared(sharing)?;
+            return self.write_pack(stored);
         }
         let chunk = self.leaves.get(leaf).map_or(0, |leaf| leaf.chunks.len());
-        Ok(self.shared_mut(sharing).map_or(0, |pack| pack.push((leaf, chunk), stored)))
-    }
-
-    fn shared_mut(&mut self, sharing: Sharing) -> Option<&mut SharedPack<(usize, usize)>> {
-        let mut packs = self.shared.iter_mut();
-        packs.find(|pack| pack.0 == sharing).map(|pack| &mut pack.1)
-    }
-
-    /// Writes a shared pack, and tells its number to the chunks in it.
-    fn write_shared(&mut self, sharing: Sharing) -> Result<()> {
-        let Some(pack) = self.shared_mut(sharing) else { return Ok(()) };
-        let mut pack = std::mem::take(pack);
-        if !pack.is_empty() {
-            let number = self.write_pack(pack.bytes())?;
-            for (leaf, chunk) in pack.clear() {
-                let leaf = self.leaves.get_mut(leaf);
-                if let Some(chunk) = leaf.and_then(|leaf| leaf.chunks.get_mut(chunk)) {
-                    chunk.pack = number;
-                }
-            }
+        let packs = self.shared.iter_mut().find(|packs| packs.0 == sharing);
+        if let Some(full) = packs.and_then(|packs| packs.1.push((leaf, chunk), stored)) {
+            self.write_shared(full)?;
         }
-        if let Some(place) = self.shared_mut(sharing) {
-            *place = pack;
+        Ok(0)
+    }
+
+    /// Writes a shared pack, and tells the chunks in it where they are.
+    fn write_shared(&mut self, pack: SharedPack<(usize, usize)>) -> Result<()> {
+        let number = self.write_pack(pack.bytes())?;
+        for ((leaf, chunk), offset) in pack.into_members() {
+            let leaf = self.leaves.get_mut(leaf);
+            if let Some(chunk) = leaf.and_then(|leaf| leaf.chunks.get_mut(chunk)) {
+                (chunk.pack, chunk.offset) = (number, offset);
+            }
         }
         Ok(())
     }
@@ -209,8 +192,11 @@ impl<'d> Packer<'d> {
 
     /// Writes what is still collected, and makes the leaf records.
     fn finish(mut self, encoder: Encoder<'_>, batches: &mut dyn Batches<'_>) -> Result<Packed<'d>> {
-        for sharing in Sharing::ALL {
-            self.write_shared(sharing)?;
+        let shared = Sharing::ALL.map(|sharing| (sharing, SharedPacks::new(0)));
+        for (_, packs) in std::mem::replace(&mut self.shared, shared) {
+            for pack in packs.finish() {
+                self.write_shared(pack)?;
+            }
         }
         let mut totals = Totals::default();
         let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());
