@@ -63,6 +63,10 @@ pub const CHUNK_ALIGN_BYTES: usize = 16;
 /// a record of about 90 MiB.
 pub const MAX_RECORD_BYTES: usize = 1 << 30;
 
+/// The most chunks of one leaf: their record stays below the largest. A raw leaf may have 8 TiB, one
+/// that is compressed 1 TiB.
+pub const MAX_LEAF_CHUNKS: usize = 1 << 24;
+
 /// The most step metrics of one step.
 pub const MAX_METRICS: usize = 4096;
 

@@ -156,3 +156,34 @@ fn a_saved_step_gives_any_region_of_a_large_leaf() {
     assert_eq!(store.read(2).unwrap().restore().unwrap(), tree);
     assert_eq!(store.step_info(2).unwrap().digest_hex(), reader.info().digest_hex());
 }
+
+/// It was cut into chunks, all of them at once, before the first was asked for: the process ran out of
+/// memory.
+#[test]
+fn a_leaf_with_more_chunks_than_a_record_holds_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = CheckpointStore::create(folder.path().join("store")).unwrap();
+    let huge = LeafMeta::array(DType::U8, Shape::new([1 << 59]).unwrap());
+    let error = store.save_source(1, &Lying(huge, Vec::new()), &SaveOptions::new()).unwrap_err();
+    assert_eq!((error.kind(), error.step()), (ErrorKind::InvalidInput, Some(1)));
+    assert!(error.to_string().contains("at most 16777216"), "{error}");
+    // Of one that is just not too large the first chunk is asked for, and fails.
+    let large = LeafMeta::array(DType::U8, Shape::new([1 << 42]).unwrap());
+    let source = Failing(large);
+    let error = store.save_source(1, &source, &SaveOptions::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+/// Has nothing of what it says.
+struct Failing(LeafMeta);
+
+impl LeafSource for Failing {
+    fn structure(&self) -> Result<Tree<LeafMeta>> {
+        Ok(Tree::Leaf(self.0.clone()))
+    }
+
+    fn read_region(&self, path: &KeyPath, region: &Region, out: &mut [u8]) -> Result<()> {
+        let empty: Tree<Leaf<'_>> = Tree::None;
+        empty.read_region(path, region, out)
+    }
+}

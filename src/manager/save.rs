@@ -50,7 +50,7 @@ impl CheckpointManager {
     /// This returns as soon as the state may change again; a thread of the manager's own does the
     /// rest. What is shared by reference count (`ArcArray`, the leaves of a [`Tree`](crate::Tree)) is
     /// not copied: whoever changes such an array meanwhile gets a copy of his own. (So does who changes
-    /// one that two saves found unchanged: it stays shared, to be known again.) What is
+    /// one that a save found unchanged: it stays shared, to be known again.) What is
     /// borrowed is copied once, into memory that is kept between saves, see
     /// [`ManagerOptions::staging_budget`](crate::ManagerOptions::staging_budget).
     ///

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::chunk::{Batches, Chunk, Raw};
-use super::plan::cuts;
+use super::plan::{chunk_count, cuts};
 use super::report::Accepted;
 use super::reuse::{Memory, Reuse};
 use crate::codec::{self, Compression};
 use crate::dtype::{DType, Element, zeroed};
 use crate::error::{Error, Result};
-use crate::limits::CHUNK_ALIGN_BYTES;
+use crate::limits::{CHUNK_ALIGN_BYTES, MAX_LEAF_CHUNKS};
 use crate::path::KeyPath;
 use crate::shape::boxes;
 use crate::store::compression::CompressionRules;
@@ -34,7 +34,7 @@ pub(super) struct PlannedLeaf {
 impl PlannedLeaf {
     /// How the leaf is cut.
     pub(super) fn cuts(&self) -> impl Iterator<Item = (u32, Range<usize>)> {
-        // A leaf of 2^32 chunks is beyond the limit of a record, which is checked before.
+        // It has far fewer: see `check_chunks`.
         (0u32..).zip(cuts(self.size_bytes, self.compression))
     }
 
@@ -47,6 +47,19 @@ impl PlannedLeaf {
             }
             fixed => fixed,
         }
+    }
+
+    /// Checks that the chunks of the leaf fit a record, before any of them is written.
+    fn check_chunks(&self) -> Result<()> {
+        let found = chunk_count(self.size_bytes, self.compression);
+        if found > MAX_LEAF_CHUNKS {
+            let message = format!(
+                "the leaf has {} bytes in {found} chunks, at most {MAX_LEAF_CHUNKS} can be stored",
+                self.size_bytes
+            );
+            return Err(Error::invalid(message).advise("split it").at_path(&self.path));
+        }
+        Ok(())
     }
 
     /// Checks that a source gives what can be restored: a `bool` is 0 or 1.
@@ -111,6 +124,7 @@ impl<'s> SourceLeaves<'s> {
                 chosen: OnceLock::new(),
                 path,
             };
+            leaf.check_chunks()?;
             contents.push(checked(source, &leaf, in_memory)?);
             list.push(leaf);
         }
@@ -124,30 +138,33 @@ impl<'s> SourceLeaves<'s> {
             accepted,
             reuse,
             next_leaf: 0,
-            rest: Vec::new().into_iter(),
+            rest: Box::new(std::iter::empty()),
             changed: vec![false; self.list.len()],
         }
     }
 
     /// The chunks of the leaf `number`.
-    fn chunks<'b>(&'b self, number: usize, reuse: &'b Reuse) -> Vec<Chunk<'b>> {
+    fn chunks<'b>(&'b self, number: usize, reuse: &'b Reuse) -> LeafChunks<'b, 'b> {
         let (Some(leaf), Some(contents)) = (self.list.get(number), self.contents.get(number))
         else {
-            return Vec::new();
+            return Box::new(std::iter::empty());
         };
         if let Some(unchanged) = contents.as_ref().and_then(|data| reuse.unchanged(number, data)) {
-            return unchanged;
+            return Box::new(unchanged.into_iter());
         }
-        let chunk = |(index, run): (u32, Range<usize>)| {
+        let chunk = move |(index, run): (u32, Range<usize>)| {
             let raw = match contents {
                 Some(data) => Raw::Slice(data.bytes(), run),
                 None => Raw::Unread(self.source, run),
             };
             Chunk { leaf: number, index, raw }
         };
-        leaf.cuts().map(chunk).collect()
+        Box::new(leaf.cuts().map(chunk))
     }
 }
+
+/// The chunks of one leaf, of which there may be very many: one after the other.
+pub(super) type LeafChunks<'b, 's> = Box<dyn Iterator<Item = Chunk<'s>> + 'b>;
 
 /// The contents of a leaf, as long as they should be. A string or JSON value is checked to be one;
 /// a text has no parts that could be checked on their own, so it is read as a whole.
@@ -213,7 +230,7 @@ pub(super) struct SourceBatches<'b> {
     reuse: &'b Reuse,
     next_leaf: usize,
     /// What is left of the leaf before.
-    rest: std::vec::IntoIter<Chunk<'b>>,
+    rest: LeafChunks<'b, 'b>,
     /// The leaves that have new chunks.
     changed: Vec<bool>,
 }
@@ -226,7 +243,7 @@ impl<'b> Batches<'b> for SourceBatches<'b> {
                 bytes += chunk.raw.len();
                 batch.push(chunk);
             } else if self.next_leaf < self.leaves.list.len() {
-                self.rest = self.leaves.chunks(self.next_leaf, self.reuse).into_iter();
+                self.rest = self.leaves.chunks(self.next_leaf, self.reuse);
                 self.next_leaf += 1;
             } else {
                 break;

@@ -21,6 +21,14 @@ pub(super) struct Cuts {
     end: usize,
 }
 
+/// About how many chunks a leaf of `size_bytes` has: never more than a few less than there are.
+pub(super) fn chunk_count(size_bytes: usize, compression: Compression) -> usize {
+    match compression {
+        Compression::None => size_bytes / MAX_PACK_BYTES,
+        _ => size_bytes / COMPRESSED_CHUNK_BYTES,
+    }
+}
+
 /// How a leaf of `size_bytes` is cut.
 pub(super) fn cuts(size_bytes: usize, compression: Compression) -> Cuts {
     Cuts { compression, next: 0, end: size_bytes }

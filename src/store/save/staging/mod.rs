@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::chunk::{Batches, Chunk, Contents, Encoder, Raw};
-use super::leaves::{BATCH_BYTES, PlannedLeaf, SourceLeaves, read_run_into};
+use super::leaves::{BATCH_BYTES, LeafChunks, PlannedLeaf, SourceLeaves, read_run_into};
 use super::report::Accepted;
 use super::reuse::{Memory, Reuse};
 use super::{Plan, Retention, SaveReport};
@@ -93,6 +93,7 @@ impl CheckpointStore {
 
     /// Saves what a stager sends, and removes the victims of `retention` in the same commit. `None` if
     /// the stager ended before its end: then nothing was saved.
+    #[tracing::instrument(level = "debug", name = "save", skip_all, fields(step = staged.plan.step))]
     pub(crate) fn save_staged(
         &self,
         staged: StagedSave,
@@ -241,7 +242,7 @@ pub(super) struct StagedBatches<'b> {
     /// Whole leaves that are still to be cut.
     whole: std::vec::IntoIter<(usize, Data<'static>)>,
     /// What is left of the one before.
-    rest: std::vec::IntoIter<Chunk<'static>>,
+    rest: LeafChunks<'b, 'static>,
     memories: Vec<Memory>,
     accepted: Option<Accepted>,
     /// The stager ended before its end.
@@ -255,7 +256,7 @@ impl<'b> StagedBatches<'b> {
             reuse,
             parts,
             whole: Vec::new().into_iter(),
-            rest: Vec::new().into_iter(),
+            rest: Box::new(std::iter::empty()),
             memories: std::iter::repeat_with(Memory::default).take(leaves.len()).collect(),
             accepted: None,
             abandoned: false,
@@ -263,17 +264,17 @@ impl<'b> StagedBatches<'b> {
     }
 
     /// The chunks of a whole leaf.
-    fn chunks(&mut self, number: usize, data: &Data<'static>) -> Vec<Chunk<'static>> {
-        let Some(leaf) = self.leaves.get(number) else { return Vec::new() };
+    fn chunks(&mut self, number: usize, data: Data<'static>) -> LeafChunks<'b, 'static> {
+        let Some(leaf) = self.leaves.get(number) else { return Box::new(std::iter::empty()) };
         if let Some(memory) = self.memories.get_mut(number) {
-            *memory = Memory::of(data, true);
+            *memory = Memory::of(&data, true);
         }
-        if let Some(unchanged) = self.reuse.unchanged(number, data) {
-            return unchanged;
+        if let Some(unchanged) = self.reuse.unchanged(number, &data) {
+            return Box::new(unchanged.into_iter());
         }
         let chunk =
-            |(index, run)| Chunk { leaf: number, index, raw: Raw::Shared(data.clone(), run) };
-        leaf.cuts().map(chunk).collect()
+            move |(index, run)| Chunk { leaf: number, index, raw: Raw::Shared(data.clone(), run) };
+        Box::new(leaf.cuts().map(chunk))
     }
 }
 
@@ -285,7 +286,7 @@ impl Batches<'static> for StagedBatches<'_> {
                 bytes += chunk.raw.len();
                 batch.push(chunk);
             } else if let Some((number, data)) = self.whole.next() {
-                self.rest = self.chunks(number, &data).into_iter();
+                self.rest = self.chunks(number, data);
             } else if self.accepted.is_some() || !batch.is_empty() {
                 break;
             } else {
