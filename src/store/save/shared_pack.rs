@@ -165,7 +165,8 @@ mod tests {
             }
             prop_assert!(seen.into_iter().all(|seen| seen));
             let total: usize = lengths.iter().sum();
-            prop_assert!(page_bytes < total + total / 5 + 16_384, "{page_bytes} for {total}");
+            // A pack fills three quarters of its page, but for what one last page leaves.
+            prop_assert!(page_bytes < total + total / 3 + 65_536, "{page_bytes} for {total}");
         }
     }
 }
