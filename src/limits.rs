@@ -39,6 +39,9 @@ pub const MAX_PACK_BYTES: usize = (512 << 10) - PACK_OVERHEAD_BYTES;
 /// 4 bytes of end offset, 8 bytes of key.
 pub const PACK_OVERHEAD_BYTES: usize = 16;
 
+/// The smallest page of redb, which packs that are smaller share.
+pub const MIN_PAGE_BYTES: usize = 4096;
+
 /// The smallest pack that one leaf fills alone. What remains of a leaf below this size shares a
 /// pack with other leaves.
 pub const MIN_OWN_PACK_BYTES: usize = (128 << 10) - PACK_OVERHEAD_BYTES;

@@ -100,8 +100,8 @@ impl ManagerOptions {
 
     /// How much memory borrowed leaves may be copied into, in bytes. It is taken when it is needed and
     /// kept for the next save. A save returns at once if its borrowed leaves fit, and what they
-    /// need at most is a sixteenth and 8 MiB more than their size; a larger state is copied and written part by
-    /// part, and the call returns when its last part is copied. Leaves that are handed over or
+    /// need at most is a sixteenth and 8 MiB more than their size; a larger state is copied and written
+    /// part by part, and the call returns when its last part is copied. Leaves that are handed over or
     /// shared need none.
     ///
     /// # Errors

@@ -157,7 +157,7 @@ impl<'d> Mover<'d> {
             self.wave_bytes = 0;
         }
         self.tx.insert_pack(self.next_pack, pack.bytes())?;
-        self.wave_bytes += pack.bytes().len().next_power_of_two();
+        self.wave_bytes += pack.page_bytes();
         for (place, offset) in pack.into_members() {
             self.moved.insert(place, (self.next_pack, offset));
         }
@@ -166,8 +166,8 @@ impl<'d> Mover<'d> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        let packs = std::mem::replace(&mut self.packs, [0, 0].map(SharedPacks::new));
-        for pack in packs.into_iter().flat_map(SharedPacks::finish) {
+        let rest: Vec<_> = self.packs.iter_mut().flat_map(SharedPacks::finish).collect();
+        for pack in rest {
             self.write(pack)?;
         }
         Ok(())

@@ -12,12 +12,12 @@ use std::panic::resume_unwind;
 
 use super::chunk::{Batches, EncodedChunk, Encoder, Sharing, Stored};
 use super::encoding::encode_beside;
-use super::plan::{fills_pack, shared_pack_bytes};
+use super::plan::{fills_pack, page_bytes, shared_pack_bytes};
 use super::reuse::LastStep;
 use super::shared_pack::{SharedPack, SharedPacks};
 use crate::db::{WAVE_BYTES, WriteTx};
 use crate::error::Result;
-use crate::limits::{MAX_PACK_BYTES, PACK_OVERHEAD_BYTES};
+use crate::limits::MAX_PACK_BYTES;
 use crate::record::{LeafRecord, PackRange, StoredChunk};
 use crate::store::totals::Totals;
 
@@ -178,7 +178,7 @@ impl<'d> Packer<'d> {
     /// Writes a pack under the next number, in a new wave if this one is full.
     fn write_pack(&mut self, bytes: &[u8]) -> Result<u64> {
         debug_assert!(bytes.len() <= MAX_PACK_BYTES);
-        let page_bytes = (bytes.len() + PACK_OVERHEAD_BYTES).next_power_of_two();
+        let page_bytes = page_bytes(bytes.len());
         if self.wave_bytes > 0 && self.wave_bytes + page_bytes > WAVE_BYTES {
             self.tx.commit_wave()?;
             self.wave_bytes = 0;
@@ -192,11 +192,9 @@ impl<'d> Packer<'d> {
 
     /// Writes what is still collected, and makes the leaf records.
     fn finish(mut self, encoder: Encoder<'_>, batches: &mut dyn Batches<'_>) -> Result<Packed<'d>> {
-        let shared = Sharing::ALL.map(|sharing| (sharing, SharedPacks::new(0)));
-        for (_, packs) in std::mem::replace(&mut self.shared, shared) {
-            for pack in packs.finish() {
-                self.write_shared(pack)?;
-            }
+        let rest: Vec<_> = self.shared.iter_mut().flat_map(|(_, packs)| packs.finish()).collect();
+        for pack in rest {
+            self.write_shared(pack)?;
         }
         let mut totals = Totals::default();
         let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());

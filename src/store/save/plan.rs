@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use crate::codec::Compression;
 use crate::limits::{
-    COMPRESSED_CHUNK_BYTES, MAX_PACK_BYTES, MIN_OWN_PACK_BYTES, PACK_OVERHEAD_BYTES,
-    TAIL_CHUNK_BYTES,
+    COMPRESSED_CHUNK_BYTES, MAX_PACK_BYTES, MIN_OWN_PACK_BYTES, MIN_PAGE_BYTES,
+    PACK_OVERHEAD_BYTES, TAIL_CHUNK_BYTES,
 };
 
 /// The chunks of a leaf, as ranges of its bytes.
@@ -57,6 +57,11 @@ impl Iterator for Cuts {
 pub(super) fn shared_pack_bytes(compressed: bool) -> usize {
     // That of raw leaves is small, so that reading one reads little of others.
     if compressed { MAX_PACK_BYTES } else { MIN_OWN_PACK_BYTES }
+}
+
+/// The page that a pack of `bytes` takes.
+pub(super) fn page_bytes(bytes: usize) -> usize {
+    (bytes + PACK_OVERHEAD_BYTES).next_power_of_two().max(MIN_PAGE_BYTES)
 }
 
 /// Whether a stored chunk of this length fills a page class, and so is a pack by itself.

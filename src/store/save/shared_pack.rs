@@ -4,7 +4,8 @@
 //! a time, a chunk goes into the fullest that has room, and what is open at the end is packed again,
 //! the last of it into smaller pages.
 
-use crate::limits::{CHUNK_ALIGN_BYTES, PACK_OVERHEAD_BYTES};
+use super::plan::page_bytes;
+use crate::limits::{CHUNK_ALIGN_BYTES, MIN_PAGE_BYTES, PACK_OVERHEAD_BYTES};
 
 /// The packs that are open at a time.
 const OPEN: usize = 6;
@@ -62,8 +63,8 @@ impl<M> SharedPack<M> {
     }
 
     /// The page that the pack takes.
-    fn page_bytes(&self) -> usize {
-        (self.bytes.len() + PACK_OVERHEAD_BYTES).next_power_of_two()
+    pub(in crate::store) fn page_bytes(&self) -> usize {
+        page_bytes(self.bytes.len())
     }
 }
 
@@ -93,9 +94,9 @@ impl<M> SharedPacks<M> {
         Some(self.open.swap_remove(fullest))
     }
 
-    /// What is left, packed again.
-    pub(in crate::store) fn finish(self) -> Vec<SharedPack<M>> {
-        pack_again(self.open, self.capacity)
+    /// Takes what is left, packed again.
+    pub(in crate::store) fn finish(&mut self) -> Vec<SharedPack<M>> {
+        pack_again(std::mem::take(&mut self.open), self.capacity)
     }
 }
 
@@ -124,7 +125,7 @@ fn pack_again<M>(packs: Vec<SharedPack<M>>, capacity: usize) -> Vec<SharedPack<M
     for pack in filled {
         let page_bytes = pack.page_bytes();
         let is_sparse = pack.bytes.len() + page_bytes / 4 < page_bytes;
-        if is_sparse && pack.members.len() > 1 && page_bytes / 2 > PACK_OVERHEAD_BYTES {
+        if is_sparse && pack.members.len() > 1 && page_bytes > MIN_PAGE_BYTES {
             fitting.extend(pack_again(vec![pack], page_bytes / 2 - PACK_OVERHEAD_BYTES));
         } else {
             fitting.push(pack);
@@ -137,6 +138,16 @@ fn pack_again<M>(packs: Vec<SharedPack<M>>, capacity: usize) -> Vec<SharedPack<M
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn what_fits_the_smallest_page_stays_together() {
+        let mut packs = SharedPacks::new((128 << 10) - PACK_OVERHEAD_BYTES);
+        for number in 0..30 {
+            assert!(packs.push(number, &[7; 80]).is_none());
+        }
+        let packs = packs.finish();
+        assert_eq!(packs.iter().map(|pack| pack.members.len()).collect::<Vec<_>>(), [30]);
+    }
 
     proptest! {
         #[test]
@@ -153,8 +164,7 @@ mod tests {
             let mut page_bytes = 0;
             for pack in written {
                 prop_assert!(pack.bytes().len() <= CAPACITY);
-                // Pages of less than 4 KiB are none.
-                page_bytes += pack.page_bytes().max(4096);
+                page_bytes += pack.page_bytes();
                 let bytes = pack.bytes().to_vec();
                 for (number, offset) in pack.into_members() {
                     let offset = usize::try_from(offset).unwrap();
