@@ -50,10 +50,9 @@ pub const MIN_OWN_PACK_BYTES: usize = (128 << 10) - PACK_OVERHEAD_BYTES;
 /// left unused where the last part of one leaf meets the first of the next.
 pub const TAIL_CHUNK_BYTES: usize = (32 << 10) - 16;
 
-/// The raw size of a chunk that is to be compressed: LZ4's window, and small enough that many of them
-/// fill a pack. What is left of a page is lost: two chunks of 230 KB take a page of 512 KiB as two raw
-/// ones would.
-pub const COMPRESSED_CHUNK_BYTES: usize = (64 << 10) - PACK_OVERHEAD_BYTES;
+/// The raw size of a chunk that is to be compressed: its planes are long enough for LZ4 to find what
+/// repeats, and it stays in a core's cache with them.
+pub const COMPRESSED_CHUNK_BYTES: usize = (256 << 10) - PACK_OVERHEAD_BYTES;
 
 /// The smallest memory that a manager can copy borrowed leaves into: while the writer has some of its
 /// blocks, which hold a chunk of the largest size, others are filled.
@@ -67,7 +66,7 @@ pub const CHUNK_ALIGN_BYTES: usize = 16;
 pub const MAX_RECORD_BYTES: usize = 1 << 30;
 
 /// The most chunks of one leaf: their record stays below the largest. A raw leaf may have 8 TiB, one
-/// that is compressed 1 TiB.
+/// that is compressed 4 TiB.
 pub const MAX_LEAF_CHUNKS: usize = 1 << 24;
 
 /// The most step metrics of one step.

@@ -1,5 +1,7 @@
 //! What did not change is not written again, whatever becomes of the steps that share it.
 
+mod common;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -35,14 +37,7 @@ impl Store {
 
 /// `megabytes` of noise.
 fn noise(seed: u32, megabytes: usize) -> Vec<u32> {
-    let mut value = seed.wrapping_mul(0x9e37_79b9) | 1;
-    let next = || {
-        value ^= value << 13;
-        value ^= value >> 17;
-        value ^= value << 5;
-        value
-    };
-    std::iter::repeat_with(next).take(megabytes * 250_000).collect()
+    common::noise(seed, megabytes * 250_000)
 }
 
 fn array(elements: Vec<u32>) -> Tree<Leaf<'static>> {

@@ -1,5 +1,7 @@
 //! The leaf record: what the leaf is, and where its chunks are.
 
+use std::iter;
+
 use rkyv::rancor;
 use rkyv::{Archive, Deserialize, Serialize};
 
@@ -11,6 +13,49 @@ use crate::limits::{CHUNK_ALIGN_BYTES, MAX_CHUNK_BYTES, MAX_DIMENSIONS, MAX_PACK
 use crate::shape::Shape;
 use crate::tree::{LeafKind, LeafMeta};
 
+/// Where the stored bytes of a chunk are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Extent {
+    /// The pack in which they begin.
+    pub(crate) pack: u64,
+    /// Where in it they begin.
+    pub(crate) offset: u32,
+    /// How many they are.
+    pub(crate) length: u32,
+}
+
+/// Consecutive bytes of one pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) pack: u64,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+}
+
+impl Extent {
+    /// The bytes up to the end of the largest pack; those beyond it, if there are any, go on at the
+    /// beginning of the pack with the next number.
+    pub(crate) fn pieces(self) -> (Piece, Option<Piece>) {
+        let [start, length] =
+            [self.offset, self.length].map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+        let end = start.saturating_add(length);
+        let first = Piece { pack: self.pack, start, end: end.min(MAX_PACK_BYTES) };
+        let rest = (end > MAX_PACK_BYTES).then(|| Piece {
+            // A record says so only of a pack that has a next one.
+            pack: self.pack.saturating_add(1),
+            start: 0,
+            end: end - MAX_PACK_BYTES,
+        });
+        (first, rest)
+    }
+
+    /// The packs that the bytes are in: one, or two with consecutive numbers.
+    pub(crate) fn packs(self) -> impl Iterator<Item = u64> {
+        let (first, rest) = self.pieces();
+        iter::once(first).chain(rest).map(|piece| piece.pack)
+    }
+}
+
 /// Where a chunk is, and what it is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredChunk {
@@ -18,6 +63,12 @@ pub(crate) struct StoredChunk {
     /// The offset in the pack, in bytes.
     pub(crate) offset: u32,
     pub(crate) info: ChunkInfo,
+}
+
+impl StoredChunk {
+    pub(crate) fn extent(&self) -> Extent {
+        Extent { pack: self.pack, offset: self.offset, length: self.info.stored_len }
+    }
 }
 
 /// A leaf of one step. Its chunks, one after the other, are its contents.
@@ -152,8 +203,11 @@ fn chunk(archive: &ArchivedChunkV1) -> Result<StoredChunk, RecordError> {
     if raw == 0 || raw > MAX_CHUNK_BYTES {
         return Err(fault(format!("a chunk has {raw} raw bytes")));
     }
-    if offset.saturating_add(stored) > MAX_PACK_BYTES || offset % CHUNK_ALIGN_BYTES != 0 {
+    if offset >= MAX_PACK_BYTES || stored > MAX_CHUNK_BYTES || offset % CHUNK_ALIGN_BYTES != 0 {
         return Err(fault(format!("a chunk has {stored} bytes at {offset} of its pack")));
+    }
+    if offset + stored > MAX_PACK_BYTES && chunk.pack == u64::MAX {
+        return Err(fault("a chunk goes on in the pack after the last one"));
     }
     Ok(chunk)
 }
@@ -193,6 +247,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_pack_has_no_room_for_goes_on_in_the_next() {
+        let end = u32::try_from(MAX_PACK_BYTES).unwrap();
+        let extent = Extent { pack: 7, offset: end - 16, length: 16 };
+        let piece = |pack, start, end| Piece { pack, start, end };
+        let head = piece(7, MAX_PACK_BYTES - 16, MAX_PACK_BYTES);
+        assert_eq!(extent.pieces(), (head, None));
+        let longer = Extent { length: 21, ..extent };
+        assert_eq!(longer.pieces(), (head, Some(piece(8, 0, 5))));
+        assert!(extent.packs().eq([7]) && longer.packs().eq([7, 8]));
+    }
+
+    #[test]
     fn damage_and_another_place_are_noticed() {
         let mut bytes = record().encode(3, b"p").unwrap();
         assert!(LeafRecord::decode(4, b"p", &bytes).is_err());
@@ -213,6 +279,12 @@ mod tests {
         refuse(&|record| record.chunks.truncate(1), "has 32 bytes, its chunks have 16");
         refuse(&|record| record.chunks[0].offset = 8, "at 8 of its pack");
         refuse(&|record| record.chunks[0].offset = 1 << 30, "of its pack");
+        refuse(&|record| record.chunks[0].info.stored_len = 1 << 20, "1048576 bytes at 32 of");
+        let at_the_end = |record: &mut LeafRecord| {
+            record.chunks[0] = StoredChunk { pack: u64::MAX, ..record.chunks[0] };
+            record.chunks[0].info.stored_len = u32::try_from(MAX_PACK_BYTES).unwrap();
+        };
+        refuse(&at_the_end, "in the pack after the last one");
         refuse(&|record| record.chunks[0].info.raw_len = 0, "0 raw bytes");
         refuse(&|record| record.meta.kind = LeafKind::Scalar, "a scalar can't be float32[2, 4]");
         refuse(&|record| record.meta.shape = Shape::in_memory(&[1 << 60, 8]), "more elements");

@@ -11,7 +11,7 @@ mod step;
 mod structure;
 mod time;
 
-pub(crate) use leaf::{LeafRecord, StoredChunk};
+pub(crate) use leaf::{Extent, LeafRecord, Piece, StoredChunk};
 pub(crate) use mark::{decode_mark, encode_mark};
 pub(crate) use step::{PackRange, StepRecord};
 pub(crate) use structure::{decode_structure, encode_structure};

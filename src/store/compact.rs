@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::save::{SharedPack, SharedPacks};
-use super::usage::{ChunkUse, Place, Usage};
+use super::packs::{PackReader, open_pack};
+use super::save::{PackStream, SharedPack, SharedPacks};
+use super::usage::Usage;
 use super::{CheckpointStore, Sweep, leaf_records, step_record};
 use crate::db::{ReadTx, WAVE_BYTES, WriteTx};
 use crate::error::{Error, Result};
-use crate::limits::{MAX_PACK_BYTES, MIN_OWN_PACK_BYTES};
-use crate::record::{PackRange, StepRecord};
-use crate::store::fill::open_pack;
+use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, MIN_OWN_PACK_BYTES};
+use crate::record::{Extent, PackRange, StepRecord};
 
 /// What [`CheckpointStore::compact`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -70,105 +70,119 @@ impl CheckpointStore {
     /// Moves what is left of mostly dead packs; how many there were, and how much moved.
     fn repack(&self, mark: u64) -> Result<(u64, u64)> {
         let read = self.database.read_payload()?;
-        let sparse = sparse_packs(&read)?;
-        if sparse.is_empty() {
+        let (chunks, packs) = sparse_packs(&read)?;
+        if packs == 0 {
             return Ok((0, 0));
         }
-        let mut mover = Mover::new(self.database.write()?, mark);
-        for (pack, chunks) in &sparse {
-            mover.add(&read, *pack, chunks)?;
+        let mut mover = Mover::new(self.database.write()?, mark, &chunks);
+        let mut reader = PackReader::default();
+        for chunk in chunks {
+            mover.add(&read, &mut reader, chunk)?;
         }
+        drop(reader);
         mover.finish()?;
-        let Mover { mut tx, moved, moved_bytes, next_pack, .. } = mover;
+        let Mover { mut tx, moved, moved_bytes, last_pack, .. } = mover;
         tx.commit_wave()?;
         for step in read.steps()? {
             move_step(&tx, &read, step, &moved)?;
         }
-        tx.set_pack_mark(next_pack - 1)?;
+        tx.set_pack_mark(last_pack)?;
         tx.commit()?;
-        Ok((u64::try_from(sparse.len()).unwrap_or(u64::MAX), moved_bytes))
+        Ok((packs, moved_bytes))
     }
 }
 
-type PackChunks = (u64, Vec<(Place, ChunkUse)>);
-
-/// The packs of which less than half is in use.
-fn sparse_packs(read: &ReadTx) -> Result<Vec<PackChunks>> {
-    let mut sparse = Vec::new();
-    for (pack, chunks) in Usage::count(read)?.by_pack() {
-        let used: usize = chunks.iter().map(|(_, chunk)| bytes(*chunk)).sum();
+/// The chunks that are in packs of which less than half is in use, and the number of these packs.
+fn sparse_packs(read: &ReadTx) -> Result<(BTreeSet<Extent>, u64)> {
+    let (mut chunks, mut packs) = (BTreeSet::new(), 0);
+    for (pack, used) in Usage::count(read)?.by_pack() {
         // The largest pack is not sparse if half of it is used, so it need not be looked at.
-        if used * 2 < MAX_PACK_BYTES && used * 2 < open_pack(read, pack)?.bytes().len() {
-            sparse.push((pack, chunks));
+        if used.bytes * 2 < MAX_PACK_BYTES && used.bytes * 2 < open_pack(read, pack)?.bytes().len()
+        {
+            chunks.extend(used.chunks);
+            packs += 1;
         }
     }
-    Ok(sparse)
-}
-
-fn bytes(chunk: ChunkUse) -> usize {
-    usize::try_from(chunk.stored_bytes).unwrap_or(usize::MAX)
+    Ok((chunks, packs))
 }
 
 /// Moves chunks into new packs.
 struct Mover<'d> {
     tx: WriteTx<'d>,
     wave_bytes: usize,
+    /// The number of the next pack that is not in the stream.
     next_pack: u64,
-    /// For chunks of small and of large packs, with the places that they had.
-    packs: [SharedPacks<Place>; 2],
-    moved: HashMap<Place, Place>,
+    last_pack: u64,
+    /// For chunks of small packs.
+    small: SharedPacks<Extent>,
+    /// For chunks of large packs, which are of compressed leaves.
+    large: PackStream<Extent>,
+    /// Where each chunk is now: pack and offset.
+    moved: HashMap<Extent, (u64, u32)>,
     moved_bytes: u64,
 }
 
 impl<'d> Mover<'d> {
-    fn new(tx: WriteTx<'d>, mark: u64) -> Self {
+    /// Moves `chunks` into packs above `mark`.
+    fn new(tx: WriteTx<'d>, mark: u64, chunks: &BTreeSet<Extent>) -> Self {
+        let align = u64::try_from(CHUNK_ALIGN_BYTES).unwrap_or(u64::MAX);
+        let bytes = chunks.iter().map(|chunk| u64::from(chunk.length).next_multiple_of(align));
+        let most_packs = PackStream::<Extent>::most_packs(bytes.sum());
         Self {
             tx,
             wave_bytes: 0,
-            next_pack: mark + 1,
-            packs: [MIN_OWN_PACK_BYTES, MAX_PACK_BYTES].map(SharedPacks::new),
+            next_pack: mark + 1 + most_packs,
+            last_pack: mark,
+            small: SharedPacks::new(MIN_OWN_PACK_BYTES),
+            large: PackStream::new(mark + 1),
             moved: HashMap::new(),
             moved_bytes: 0,
         }
     }
 
-    /// Moves the chunks of a pack. They are copied as they are: damaged ones stay damaged.
-    fn add(&mut self, read: &ReadTx, number: u64, chunks: &[(Place, ChunkUse)]) -> Result<()> {
-        let pack = open_pack(read, number)?;
-        let size = usize::from(pack.bytes().len() > MIN_OWN_PACK_BYTES);
-        for (place, chunk) in chunks {
-            let start = usize::try_from(place.1).unwrap_or(usize::MAX);
-            let stored = pack.bytes().get(start..start.saturating_add(bytes(*chunk)));
-            let stored = stored.ok_or_else(|| {
-                Error::damaged(format!("pack {number} ends within the chunk at {start}"))
-            })?;
-            let packs = self.packs.get_mut(size);
-            if let Some(full) = packs.and_then(|packs| packs.push(*place, stored)) {
-                self.write(full)?;
+    /// Moves a chunk. It is copied as it is: a damaged one stays damaged.
+    fn add(&mut self, read: &ReadTx, reader: &mut PackReader, chunk: Extent) -> Result<()> {
+        let pack = reader.open(read, chunk.pack)?;
+        let is_large = pack.is_some_and(|pack| pack.bytes().len() > MIN_OWN_PACK_BYTES);
+        let stored = reader.read(read, chunk)?;
+        if is_large {
+            if let Some((number, full)) = self.large.push(chunk, stored) {
+                self.write(number, full)?;
             }
-            self.moved_bytes += u64::from(chunk.stored_bytes);
+        } else if let Some(full) = self.small.push(chunk, stored) {
+            self.write_next(full)?;
         }
+        self.moved_bytes += u64::from(chunk.length);
         Ok(())
     }
 
-    fn write(&mut self, pack: SharedPack<Place>) -> Result<()> {
+    fn write(&mut self, number: u64, pack: SharedPack<Extent>) -> Result<()> {
         if self.wave_bytes > WAVE_BYTES - MAX_PACK_BYTES {
             self.tx.commit_wave()?;
             self.wave_bytes = 0;
         }
-        self.tx.insert_pack(self.next_pack, pack.bytes())?;
+        self.tx.insert_pack(number, pack.bytes())?;
         self.wave_bytes += pack.page_bytes();
-        for (place, offset) in pack.into_members() {
-            self.moved.insert(place, (self.next_pack, offset));
+        self.last_pack = self.last_pack.max(number);
+        for (chunk, offset) in pack.into_members() {
+            self.moved.insert(chunk, (number, offset));
         }
-        self.next_pack += 1;
         Ok(())
     }
 
+    fn write_next(&mut self, pack: SharedPack<Extent>) -> Result<()> {
+        self.next_pack += 1;
+        self.write(self.next_pack - 1, pack)
+    }
+
     fn finish(&mut self) -> Result<()> {
-        let rest: Vec<_> = self.packs.iter_mut().flat_map(SharedPacks::finish).collect();
-        for pack in rest {
-            self.write(pack)?;
+        let (number, rest) = self.large.finish();
+        let mut rest = rest.into_iter();
+        if let Some(first) = rest.next() {
+            self.write(number, first)?;
+        }
+        for pack in rest.chain(self.small.finish()) {
+            self.write_next(pack)?;
         }
         Ok(())
     }
@@ -179,17 +193,17 @@ fn move_step(
     tx: &WriteTx<'_>,
     read: &ReadTx,
     step: u64,
-    moved: &HashMap<Place, Place>,
+    moved: &HashMap<Extent, (u64, u32)>,
 ) -> Result<()> {
     let (mut rows, mut packs) = (Vec::new(), BTreeSet::new());
     for (path, mut record) in leaf_records(read, step)? {
         let mut changed = false;
         for chunk in &mut record.chunks {
-            if let Some((pack, offset)) = moved.get(&(chunk.pack, chunk.offset)) {
+            if let Some((pack, offset)) = moved.get(&chunk.extent()) {
                 (chunk.pack, chunk.offset) = (*pack, *offset);
                 changed = true;
             }
-            packs.insert(chunk.pack);
+            packs.extend(chunk.extent().packs());
         }
         if changed {
             rows.push((path.clone(), record.encode(step, &path)?));

@@ -8,14 +8,19 @@ use std::thread;
 
 use parking_lot::Mutex;
 
+use super::packs::PackReader;
 use crate::codec::{self, ChunkError, ChunkId};
-use crate::db::{Pack, ReadTx};
+use crate::db::ReadTx;
 use crate::error::{Error, Result};
 use crate::path::KeyPath;
 use crate::record::{LeafRecord, StoredChunk};
 
 /// Below this a second thread costs more than it saves.
 const BYTES_PER_THREAD: usize = 1 << 20;
+
+/// The most packs that a thread takes at once, where chunks go on from each into the next: between two
+/// runs one pack is opened twice.
+const RUN_PACKS: usize = 8;
 
 /// A leaf and the memory for its contents, which is exactly as long.
 pub(super) struct Destination<'m> {
@@ -42,20 +47,25 @@ pub(super) fn fill(
     let total_bytes: usize = destinations.iter().map(|leaf| leaf.memory.len()).sum();
     let packs = jobs_by_pack(destinations).map_err(|error| error.at_step(step))?;
     let threads = threads.get().min(total_bytes / BYTES_PER_THREAD).min(packs.len());
-    let read = |(pack, jobs)| read_pack(tx, pack, jobs).map_err(|error| error.at_step(step));
-    if threads <= 1 {
-        return packs.into_iter().try_for_each(read);
-    }
-    let (queue, failed) = (Mutex::new(packs.into_iter()), AtomicBool::new(false));
+    let (queue, failed) = (Mutex::new(packs.into_values()), AtomicBool::new(false));
     let work = || -> Result<()> {
+        let mut reader = PackReader::default();
         while !failed.load(Ordering::Relaxed) {
-            let Some(next) = queue.lock().next() else {
+            // Apart, so that the lock is not held for longer.
+            let run = next_run(&mut *queue.lock());
+            if run.is_empty() {
                 break;
-            };
-            read(next).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+            }
+            let mut jobs = run.into_iter().flatten();
+            jobs.try_for_each(|job| read_chunk(tx, job, &mut reader))
+                .map_err(|error| error.at_step(step))
+                .inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
         }
         Ok(())
     };
+    if threads <= 1 {
+        return work();
+    }
     thread::scope(|scope| {
         // Where there are no threads to be had, this one does the work.
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
@@ -89,35 +99,22 @@ fn jobs_by_pack(destinations: Vec<Destination<'_>>) -> Result<BTreeMap<u64, Vec<
     Ok(packs)
 }
 
-fn read_pack(tx: &ReadTx, number: u64, jobs: Vec<Job<'_>>) -> Result<()> {
-    let Some(first) = jobs.first() else {
-        return Ok(());
-    };
-    let pack = open_pack(tx, number).map_err(|error| locate(error, first.id))?;
-    for Job { id, chunk, out } in jobs {
-        let stored = stored_bytes(&pack, chunk).map_err(|error| locate(error, id))?;
-        codec::decode(id, &chunk.info, stored, out).map_err(|error| chunk_error(error, id))?;
+/// The chunks of the next pack, and of those after it that chunks of the one before go on in.
+fn next_run<'m>(packs: &mut dyn Iterator<Item = Vec<Job<'m>>>) -> Vec<Vec<Job<'m>>> {
+    let mut run: Vec<Vec<Job<'m>>> = Vec::new();
+    let goes_on =
+        |jobs: &Vec<Job<'_>>| jobs.iter().any(|job| job.chunk.extent().pieces().1.is_some());
+    while run.is_empty() || (run.len() < RUN_PACKS && run.last().is_some_and(goes_on)) {
+        let Some(jobs) = packs.next() else { break };
+        run.push(jobs);
     }
-    Ok(())
+    run
 }
 
-/// Opens a pack that a chunk says it is in.
-pub(super) fn open_pack(tx: &ReadTx, number: u64) -> Result<Pack> {
-    tx.pack(number)?.ok_or_else(|| Error::damaged(format!("pack {number} is missing")))
-}
-
-/// The stored bytes of a chunk in its pack.
-pub(super) fn stored_bytes<'p>(pack: &'p Pack, chunk: &StoredChunk) -> Result<&'p [u8]> {
-    let start = usize::try_from(chunk.offset).unwrap_or(usize::MAX);
-    let length = usize::try_from(chunk.info.stored_len).unwrap_or(usize::MAX);
-    let bytes = pack.bytes();
-    bytes.get(start..start.saturating_add(length)).ok_or_else(|| {
-        Error::damaged(format!(
-            "pack {} has {} bytes, the chunk should be {length} bytes at {start}",
-            chunk.pack,
-            bytes.len()
-        ))
-    })
+fn read_chunk(tx: &ReadTx, job: Job<'_>, reader: &mut PackReader) -> Result<()> {
+    let Job { id, chunk, out } = job;
+    let stored = reader.read(tx, chunk.extent()).map_err(|error| locate(error, id))?;
+    codec::decode(id, &chunk.info, stored, out).map_err(|error| chunk_error(error, id))
 }
 
 /// A fault of a chunk as an error that says where and what to do.

@@ -5,6 +5,7 @@ mod compare;
 mod compression;
 mod fill;
 mod options;
+mod packs;
 mod reader;
 mod save;
 mod stats;

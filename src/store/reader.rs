@@ -8,7 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::compare::differences;
-use super::fill::{self, Destination, chunk_error, locate, open_pack, stored_bytes};
+use super::fill::{self, Destination, chunk_error, locate};
+use super::packs::PackReader;
 use super::{StepInfo, leaf_records, step_record};
 use crate::codec::{self, ChunkId};
 use crate::db::ReadTx;
@@ -227,7 +228,7 @@ impl StepReader {
             runs.iter().map(|run| run.start * element_bytes..run.end * element_bytes).peekable();
         let first_byte = runs.peek().map_or(0, |run| run.start);
         let first_chunk = starts.partition_point(|start| *start <= first_byte).saturating_sub(1);
-        let (mut rest, mut raw) = (out, Vec::new());
+        let (mut rest, mut raw, mut packs) = (out, Vec::new(), PackReader::default());
         let chunks = (0u32..).zip(record.chunks.iter().zip(starts));
         for (index, (chunk, start)) in chunks.skip(first_chunk) {
             raw.resize(usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX), 0);
@@ -238,8 +239,7 @@ impl StepReader {
                 Some(_) => {}
             }
             let id = ChunkId { path: encoded, shard: 0, index, dtype: record.meta.dtype };
-            let pack = open_pack(&self.tx, chunk.pack).map_err(|error| locate(error, id))?;
-            let stored = stored_bytes(&pack, chunk).map_err(|error| locate(error, id))?;
+            let stored = packs.read(&self.tx, chunk.extent()).map_err(|error| locate(error, id))?;
             codec::decode(id, &chunk.info, stored, &mut raw)
                 .map_err(|error| chunk_error(error, id))?;
             while let Some(run) = runs.peek_mut().filter(|run| run.start < end) {

@@ -1,22 +1,24 @@
 //! Which chunks the steps use, and how many steps use each.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use super::leaf_records;
 use crate::db::ReadTx;
 use crate::error::Result;
+use crate::record::Extent;
 
-/// Where a chunk is: the pack, and the offset in it.
-pub(super) type Place = (u64, u32);
-
-/// The chunks that steps use.
+/// The chunks that steps use, each with the number of these steps.
 #[derive(Default)]
-pub(super) struct Usage(BTreeMap<Place, ChunkUse>);
+pub(super) struct Usage(BTreeMap<Extent, u64>);
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ChunkUse {
-    pub(super) stored_bytes: u32,
-    pub(super) steps: u64,
+/// What steps use of one pack.
+#[derive(Default)]
+pub(super) struct PackUse {
+    /// The bytes that are used.
+    pub(super) bytes: usize,
+    /// The chunks that are in the pack, also those that begin in the one before or end in the next.
+    pub(super) chunks: Vec<Extent>,
 }
 
 impl Usage {
@@ -26,9 +28,7 @@ impl Usage {
         for step in tx.steps()? {
             for (_, record) in leaf_records(tx, step)? {
                 for chunk in record.chunks {
-                    let stored_bytes = chunk.info.stored_len;
-                    let place = (chunk.pack, chunk.offset);
-                    usage.0.entry(place).or_insert(ChunkUse { stored_bytes, steps: 0 }).steps += 1;
+                    *usage.0.entry(chunk.extent()).or_default() += 1;
                 }
             }
         }
@@ -37,15 +37,20 @@ impl Usage {
 
     /// The stored bytes of the chunks that at least so many steps use, each counted once.
     pub(super) fn stored_bytes(&self, steps: u64) -> u64 {
-        let used = self.0.values().filter(|chunk| chunk.steps >= steps);
-        used.map(|chunk| u64::from(chunk.stored_bytes)).sum()
+        let used = self.0.iter().filter(|chunk| *chunk.1 >= steps);
+        used.map(|(chunk, _)| u64::from(chunk.length)).sum()
     }
 
-    /// The chunks by their packs, ascending.
-    pub(super) fn by_pack(&self) -> BTreeMap<u64, Vec<(Place, ChunkUse)>> {
-        let mut packs: BTreeMap<u64, Vec<(Place, ChunkUse)>> = BTreeMap::new();
-        for (place, chunk) in &self.0 {
-            packs.entry(place.0).or_default().push((*place, *chunk));
+    /// What is used of each pack, ascending.
+    pub(super) fn by_pack(&self) -> BTreeMap<u64, PackUse> {
+        let mut packs: BTreeMap<u64, PackUse> = BTreeMap::new();
+        for chunk in self.0.keys() {
+            let (first, rest) = chunk.pieces();
+            for piece in iter::once(first).chain(rest) {
+                let pack = packs.entry(piece.pack).or_default();
+                pack.bytes += piece.end.saturating_sub(piece.start);
+                pack.chunks.push(*chunk);
+            }
         }
         packs
     }

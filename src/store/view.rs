@@ -3,25 +3,27 @@
 use std::marker::PhantomData;
 
 use super::StepReader;
-use super::fill::{chunk_error, locate, open_pack, stored_bytes};
+use super::fill::{chunk_error, locate};
+use super::packs::{open_pack, piece_of};
 use crate::codec::{self, ChunkId, Codec};
 use crate::db::Pack;
 use crate::error::{Error, Result};
 use crate::path::KeyPath;
-use crate::record::StoredChunk;
+use crate::record::Piece;
 use crate::tree::{Data, Leaf, LeafMeta};
 
 /// A leaf that is read where it lies, for as long as its [`StepReader`] lives.
 pub struct LeafView<'r> {
     meta: LeafMeta,
     pack: Pack,
-    chunk: StoredChunk,
+    piece: Piece,
     reader: PhantomData<&'r StepReader>,
 }
 
 impl StepReader {
     /// The leaf at `path` where it lies; `None` if it does not lie in one piece as it is: if it is
-    /// compressed, larger than a chunk (512 KiB), or empty. Then [`read_leaf`](Self::read_leaf) gives
+    /// compressed (some of such leaves lie in two pieces, though they are raw), larger than a chunk
+    /// (512 KiB), or empty. Then [`read_leaf`](Self::read_leaf) gives
     /// a copy. It is checked once, here.
     ///
     /// ```
@@ -47,14 +49,15 @@ impl StepReader {
             let encoded = path.encode();
             let record = self.leaf_record(path, &encoded)?;
             let [chunk] = record.chunks[..] else { return Ok(None) };
-            if chunk.info.codec != Codec::Raw {
+            let (piece, rest) = chunk.extent().pieces();
+            if chunk.info.codec != Codec::Raw || rest.is_some() {
                 return Ok(None);
             }
             let id = ChunkId { path: &encoded, shard: 0, index: 0, dtype: record.meta.dtype };
-            let pack = open_pack(&self.tx, chunk.pack).map_err(|error| locate(error, id))?;
-            let stored = stored_bytes(&pack, &chunk).map_err(|error| locate(error, id))?;
+            let pack = open_pack(&self.tx, piece.pack).map_err(|error| locate(error, id))?;
+            let stored = piece_of(&pack, piece).map_err(|error| locate(error, id))?;
             codec::check(id, &chunk.info, stored).map_err(|error| chunk_error(error, id))?;
-            Ok(Some(LeafView { meta: record.meta, pack, chunk, reader: PhantomData }))
+            Ok(Some(LeafView { meta: record.meta, pack, piece, reader: PhantomData }))
         };
         view().map_err(|error: Error| self.place(error.at_path(path)))
     }
@@ -64,7 +67,7 @@ impl LeafView<'_> {
     /// The leaf, borrowed.
     pub fn leaf(&self) -> Leaf<'_> {
         // It was found when the view was made, and the pack has not moved.
-        let contents = stored_bytes(&self.pack, &self.chunk).unwrap_or_default();
+        let contents = piece_of(&self.pack, self.piece).unwrap_or_default();
         Leaf::from_parts(self.meta.clone(), Data::Borrowed(contents))
     }
 }

@@ -84,6 +84,18 @@ fn any_key() -> impl Strategy<Value = Key> {
     ]
 }
 
+/// Numbers that nothing compresses.
+pub(crate) fn noise(seed: u32, length: usize) -> Vec<u32> {
+    let mut value = seed.wrapping_mul(0x9e37_79b9) | 1;
+    let next = || {
+        value ^= value << 13;
+        value ^= value >> 17;
+        value ^= value << 5;
+        value
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
 /// A leaf of any kind; arrays of up to `max_elements` elements.
 pub(crate) fn any_leaf(max_elements: usize) -> impl Strategy<Value = Leaf<'static>> {
     let dtypes: Vec<DType> = DType::all().collect();

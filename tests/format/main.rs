@@ -9,7 +9,7 @@ mod planes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use milepost::{CheckpointStore, Leaf, SaveOptions, StoreOptions, Tree};
+use milepost::{CheckpointStore, Compression, Leaf, SaveOptions, StoreOptions, Tree};
 use redb::{ReadableDatabase, ReadableTable, TableDefinition};
 use twox_hash::xxhash3_128;
 
@@ -27,6 +27,7 @@ const KINDS: &str = "array scalar string bytes json";
 const DTYPES: &str = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 \
     float32 float64 float8_e4m3fn float8_e5m2 complex64 complex128";
 
+const LARGEST_PACK: usize = 524_272;
 const CHUNK_BYTES: usize = 41;
 const METRIC_BYTES: usize = 16;
 const PACK_RANGE_BYTES: usize = 16;
@@ -39,6 +40,8 @@ struct Sums {
     raw_bytes: u64,
     stored_bytes: u64,
     packs: BTreeSet<u64>,
+    /// Chunks that go on in the next pack.
+    continued: u64,
     digest: xxhash3_128::Hasher,
 }
 
@@ -152,7 +155,15 @@ impl Rows {
         let pack = archive.u64(at);
         let (offset, stored_len) = (archive.usize(at + 8), archive.usize(at + 12));
         let (raw_len, codec) = (archive.usize(at + 16), archive.0[at + 24]);
-        let stored = &self.packs[&pack][offset..offset + stored_len];
+        sums.packs.insert(pack);
+        let mut stored = self.packs[&pack][offset..].to_vec();
+        if stored.len() < stored_len {
+            assert_eq!(offset + stored.len(), LARGEST_PACK, "only the largest packs are continued");
+            sums.packs.insert(pack + 1);
+            sums.continued += 1;
+            stored.extend(&self.packs[&(pack + 1)]);
+        }
+        let stored = &stored[..stored_len];
         let crc = crc32(&[
             &u32::try_from(path.len()).unwrap().to_le_bytes(),
             path,
@@ -177,7 +188,6 @@ impl Rows {
         sums.chunks += 1;
         sums.raw_bytes += u64::from(archive.u32(at + 16));
         sums.stored_bytes += u64::from(archive.u32(at + 12));
-        sums.packs.insert(pack);
         sums.digest(&hash);
         raw
     }
@@ -208,11 +218,12 @@ fn check_step(step: u64, record: &[u8], info: &milepost::StepInfo, sums: &Sums) 
     ranges.flat_map(|at| archive.u64(at)..archive.u64(at) + archive.u64(at + 8)).collect()
 }
 
-/// Reads the whole file and compares it with what milepost reads.
-fn check(path: &Path, steps: &[u64]) {
+/// Reads the whole file and compares it with what milepost reads. Returns how many chunks are in two
+/// packs.
+fn check(path: &Path, steps: &[u64]) -> u64 {
     let rows = Rows::read(path);
     let store = CheckpointStore::open_read_only(path).unwrap();
-    let (mut refs, mut leaves) = (BTreeMap::<u64, u64>::new(), 0);
+    let (mut refs, mut leaves, mut continued) = (BTreeMap::<u64, u64>::new(), 0, 0);
     assert!(rows.steps.keys().eq(steps) && rows.structures.keys().eq(steps));
     for (&step, record) in &rows.steps {
         let reader = store.read(step).unwrap();
@@ -227,11 +238,13 @@ fn check(path: &Path, steps: &[u64]) {
             *refs.entry(pack).or_default() += 1;
         }
         leaves += sums.leaves;
+        continued += sums.continued;
     }
     assert_eq!(rows.pack_refs, refs);
     assert!(rows.packs.keys().eq(refs.keys()), "every pack is used");
     assert!(refs.keys().all(|pack| (1..=rows.mark()).contains(pack)));
     assert_eq!(u64::try_from(rows.leaves.len()).unwrap(), leaves, "no leaf is of no step");
+    continued
 }
 
 #[test]
@@ -254,7 +267,14 @@ fn the_page_is_enough_to_read_what_is_written_today() {
         let numbers = Tree::Leaf(Leaf::from_vec(numbers, [3, 100_000]).unwrap());
         let long_name =
             "a struct with a name of more than sixty-three bytes, also counted in words";
-        let state = Tree::record(long_name, [("z", numbers), ("a", common::zoo())]);
+        // It gets a third shorter in any way, so that its chunks fill no packs by themselves.
+        let mut gappy = common::noise(1, 300_000);
+        for part in gappy.chunks_mut(900) {
+            part[..300].fill(0);
+        }
+        let gappy = Leaf::from_vec(gappy, [300_000]).unwrap();
+        let leaves = [("z", numbers), ("a", common::zoo()), ("gappy", Tree::Leaf(gappy))];
+        let state = Tree::record(long_name, leaves);
         let metrics = [0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 300, 4000];
         let metrics = metrics.map(|length| ("m".repeat(length), f64::NAN));
         let metadata = serde_json::json!({"note": "x".repeat(70_000)});
@@ -265,6 +285,7 @@ fn the_page_is_enough_to_read_what_is_written_today() {
         store.delete(2).unwrap();
         store.save(3, &Tree::<Leaf<'static>>::None, &SaveOptions::new()).unwrap();
         drop(store);
-        check(&path, &[1, 3]);
+        let continued = check(&path, &[1, 3]);
+        assert_eq!(continued > 0, compression != Compression::None, "{name}: {continued}");
     }
 }

@@ -86,15 +86,6 @@ pub(super) struct Sharing {
     pub(super) settled: bool,
 }
 
-impl Sharing {
-    pub(super) const ALL: [Self; 4] = [
-        Self { compressed: false, settled: false },
-        Self { compressed: false, settled: true },
-        Self { compressed: true, settled: false },
-        Self { compressed: true, settled: true },
-    ];
-}
-
 pub(super) enum Stored<'s> {
     /// As it is in the file already.
     Unchanged(StoredChunk),

@@ -30,7 +30,7 @@ use reuse::Reuse;
 
 pub use report::{SaveCost, SaveReport};
 pub(super) use reuse::LastStep;
-pub(super) use shared_pack::{SharedPack, SharedPacks};
+pub(super) use shared_pack::{PackStream, SharedPack, SharedPacks};
 pub(crate) use staging::{Arena, StagedSave};
 
 /// Far more packs than a file can hold, and far from the largest number.
@@ -123,8 +123,8 @@ impl CheckpointStore {
         let Contents { encoder, batches } = contents;
         let packed = pack(encoder, batches, target, self.options.threads)?;
         let accepted = batches.accepted();
-        let Packed { tx, rows, totals, packs, mut reused_packs, counts, last } = packed;
-        reused_packs.extend(packs.numbers());
+        let Packed { tx, rows, totals, packs, counts, last } = packed;
+        let mark = packs.last().map_or(checked.mark, |last| checked.mark.max(*last));
         let record = StepRecord {
             started_unix_ns: to_unix_ns(accepted.at),
             committed_unix_ns: to_unix_ns(SystemTime::now()),
@@ -136,7 +136,7 @@ impl CheckpointStore {
             chunk_count: totals.chunk_count,
             logical_bytes: totals.logical_bytes,
             stored_bytes: totals.stored_bytes,
-            packs: PackRange::of(reused_packs),
+            packs: PackRange::of(packs),
             digest: totals.digest(),
         };
         let info = StepInfo::from_record(step, &record)?;
@@ -152,7 +152,7 @@ impl CheckpointStore {
         tx.put_structure(step, &structure)?;
         tx.put_leaf_records(step, &rows)?;
         tx.put_step(step, &record.encode(step)?)?;
-        tx.set_pack_mark(checked.mark + packs.count)?;
+        tx.set_pack_mark(mark)?;
         for victim in &removed {
             self.remove_if_saved(&tx, *victim)?;
         }
@@ -301,7 +301,7 @@ fn packs_of(read: &ReadTx, step: u64) -> Result<Vec<PackRange>> {
             for (path, record) in read.leaves(step)? {
                 let record = LeafRecord::decode(step, &path, &record);
                 let chunks = record.into_iter().flat_map(|record| record.chunks);
-                packs.extend(chunks.map(|chunk| chunk.pack));
+                packs.extend(chunks.flat_map(|chunk| chunk.extent().packs()));
             }
             Ok(packs.into_iter().map(|first| PackRange { first, count: 1 }).collect())
         }

@@ -1,7 +1,8 @@
 //! Chunks → packs → transactions.
 //!
 //! * A chunk that fills a page goes from the memory that it is in to the database page as it is. Other
-//!   chunks are collected in packs that they share.
+//!   chunks are collected in packs that they share: those of raw leaves each in one piece, so that they
+//!   can be used where they lie; those of compressed leaves without a gap.
 //! * Payload is committed in waves that redb writes once. Packs of a wave belong to no step until
 //!   the step's own transaction raises the mark over them.
 //! * While one batch of chunks is written, the next one is encoded on other threads.
@@ -12,13 +13,15 @@ use std::panic::resume_unwind;
 
 use super::chunk::{Batches, EncodedChunk, Encoder, Sharing, Stored};
 use super::encoding::encode_beside;
-use super::plan::{fills_pack, page_bytes, shared_pack_bytes};
+use super::leaves::PlannedLeaf;
+use super::plan::{fills_pack, page_bytes};
 use super::reuse::LastStep;
-use super::shared_pack::{SharedPack, SharedPacks};
+use super::shared_pack::{PackStream, SharedPack, SharedPacks};
+use crate::codec::Compression;
 use crate::db::{WAVE_BYTES, WriteTx};
-use crate::error::Result;
-use crate::limits::MAX_PACK_BYTES;
-use crate::record::{LeafRecord, PackRange, StoredChunk};
+use crate::error::{Error, Result};
+use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, MIN_OWN_PACK_BYTES};
+use crate::record::{LeafRecord, StoredChunk};
 use crate::store::totals::Totals;
 
 /// What was packed.
@@ -28,10 +31,8 @@ pub(super) struct Packed<'d> {
     /// Encoded paths and leaf records.
     pub(super) rows: Vec<(Vec<u8>, Vec<u8>)>,
     pub(super) totals: Totals,
-    /// The new packs.
-    pub(super) packs: PackRange,
-    /// The packs of earlier steps that this one uses too.
-    pub(super) reused_packs: BTreeSet<u64>,
+    /// The packs of the step: the new ones, and those of earlier steps that it uses too.
+    pub(super) packs: BTreeSet<u64>,
     pub(super) counts: Counts,
     /// What the next save can reuse.
     pub(super) last: LastStep,
@@ -62,7 +63,7 @@ pub(super) fn pack<'d>(
     target: Target<'d>,
     threads: NonZeroUsize,
 ) -> Result<Packed<'d>> {
-    let mut packer = Packer::new(target, encoder.leaves.len());
+    let mut packer = Packer::new(target, encoder.leaves);
     let mut ready = Vec::new();
     loop {
         let batch = batches.next()?;
@@ -90,12 +91,42 @@ struct Packer<'d> {
     tx: WriteTx<'d>,
     /// Payload in `tx` so far, in bytes of pages.
     wave_bytes: usize,
-    packs: PackRange,
-    reused_packs: BTreeSet<u64>,
+    /// The number of the next pack that is in no stream.
+    next_pack: u64,
+    packs: BTreeSet<u64>,
     counts: Counts,
-    /// The packs that chunks share, by kind.
-    shared: [(Sharing, SharedPacks<(usize, usize)>); 4],
+    new: Shared,
+    settled: Shared,
     leaves: Vec<PackedLeaf>,
+}
+
+/// Which chunk of which leaf.
+type Whose = (usize, usize);
+
+/// The packs that chunks share.
+struct Shared {
+    /// Of raw leaves. These packs are small, so that reading one reads little of others.
+    raw: SharedPacks<Whose>,
+    compressed: PackStream<Whose>,
+}
+
+impl Shared {
+    fn new(first_of_stream: u64) -> Self {
+        Self {
+            raw: SharedPacks::new(MIN_OWN_PACK_BYTES),
+            compressed: PackStream::new(first_of_stream),
+        }
+    }
+}
+
+/// The most packs of a stream with all of `leaves` that are compressed.
+fn most_packs(leaves: &[PlannedLeaf]) -> u64 {
+    let compressed = leaves.iter().filter(|leaf| leaf.compression != Compression::None);
+    // Only the last chunk of a leaf has another length than a multiple.
+    let bytes = compressed.map(|leaf| leaf.size_bytes.next_multiple_of(CHUNK_ALIGN_BYTES));
+    PackStream::<Whose>::most_packs(
+        bytes.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX)).sum(),
+    )
 }
 
 /// The chunks of a leaf so far; the place of a chunk that is still collected is not known.
@@ -107,95 +138,132 @@ struct PackedLeaf {
 }
 
 impl<'d> Packer<'d> {
-    fn new(target: Target<'d>, leaves: usize) -> Self {
+    fn new(target: Target<'d>, leaves: &[PlannedLeaf]) -> Self {
+        let Target { step, tx, first_pack } = target;
+        // The packs of a stream have consecutive numbers, so those that it may need are kept for it.
+        let stream = most_packs(leaves);
         Self {
-            step: target.step,
-            tx: target.tx,
+            step,
+            tx,
             wave_bytes: 0,
-            packs: PackRange { first: target.first_pack, count: 0 },
-            reused_packs: BTreeSet::new(),
+            next_pack: first_pack + 2 * stream,
+            packs: BTreeSet::new(),
             counts: Counts::default(),
-            shared: Sharing::ALL
-                .map(|sharing| (sharing, SharedPacks::new(shared_pack_bytes(sharing.compressed)))),
-            leaves: vec![PackedLeaf::default(); leaves],
+            new: Shared::new(first_pack),
+            settled: Shared::new(first_pack + stream),
+            leaves: vec![PackedLeaf::default(); leaves.len()],
         }
     }
 
     fn write(&mut self, batch: Vec<EncodedChunk<'_>>, batches: &mut dyn Batches<'_>) -> Result<()> {
         for EncodedChunk { leaf, sharing, stored } in batch {
-            let (chunk, changed) = match stored {
-                Stored::Unchanged(chunk) => (self.reuse(chunk), false),
-                Stored::New(info, bytes) => {
-                    let pack = self.place(leaf, sharing, bytes.as_slice())?;
-                    (StoredChunk { pack, offset: 0, info }, true)
-                }
+            let Some(so_far) = self.leaves.get_mut(leaf) else {
+                return Err(Error::invalid("a chunk is of a leaf that is not there"));
             };
-            let Some(leaf_so_far) = self.leaves.get_mut(leaf) else { continue };
-            leaf_so_far.chunks.push(chunk);
-            if changed && !leaf_so_far.changed {
-                leaf_so_far.changed = true;
-                batches.changed(leaf);
+            let index = so_far.chunks.len();
+            match stored {
+                Stored::Unchanged(chunk) => {
+                    so_far.chunks.push(chunk);
+                    self.counts.reused_chunks += 1;
+                    self.counts.reused_bytes += u64::from(chunk.info.raw_len);
+                    self.packs.extend(chunk.extent().packs());
+                }
+                Stored::New(info, bytes) => {
+                    so_far.chunks.push(StoredChunk { pack: 0, offset: 0, info });
+                    if !std::mem::replace(&mut so_far.changed, true) {
+                        batches.changed(leaf);
+                    }
+                    self.counts.new_chunks += 1;
+                    self.counts.new_bytes += u64::from(info.stored_len);
+                    self.place((leaf, index), sharing, bytes.as_slice())?;
+                }
             }
         }
         Ok(())
     }
 
-    fn reuse(&mut self, chunk: StoredChunk) -> StoredChunk {
-        self.counts.reused_chunks += 1;
-        self.counts.reused_bytes += u64::from(chunk.info.raw_len);
-        self.reused_packs.insert(chunk.pack);
-        chunk
+    /// Writes the stored bytes of a chunk as a pack, or collects them. The chunk is told its place when
+    /// they are written.
+    fn place(&mut self, whose: Whose, sharing: Sharing, stored: &[u8]) -> Result<()> {
+        if fills_pack(stored.len()) {
+            let number = self.take_number();
+            self.write_pack(number, stored)?;
+            self.tell(whose, number, 0);
+            return Ok(());
+        }
+        let packs = if sharing.settled { &mut self.settled } else { &mut self.new };
+        if !sharing.compressed {
+            if let Some(full) = packs.raw.push(whose, stored) {
+                self.write_shared(full)?;
+            }
+        } else if let Some((number, full)) = packs.compressed.push(whose, stored) {
+            self.write_shared_as(number, full)?;
+        }
+        Ok(())
     }
 
-    /// Writes the stored bytes of the next chunk of a leaf as a pack, and returns its number; or
-    /// collects them: then their place is told later.
-    fn place(&mut self, leaf: usize, sharing: Sharing, stored: &[u8]) -> Result<u64> {
-        self.counts.new_chunks += 1;
-        self.counts.new_bytes += u64::try_from(stored.len()).unwrap_or(u64::MAX);
-        if fills_pack(stored.len()) {
-            return self.write_pack(stored);
-        }
-        let chunk = self.leaves.get(leaf).map_or(0, |leaf| leaf.chunks.len());
-        let packs = self.shared.iter_mut().find(|packs| packs.0 == sharing);
-        if let Some(full) = packs.and_then(|packs| packs.1.push((leaf, chunk), stored)) {
-            self.write_shared(full)?;
-        }
-        Ok(0)
+    /// Writes a shared pack under the next number.
+    fn write_shared(&mut self, pack: SharedPack<Whose>) -> Result<()> {
+        let number = self.take_number();
+        self.write_shared_as(number, pack)
     }
 
     /// Writes a shared pack, and tells the chunks in it where they are.
-    fn write_shared(&mut self, pack: SharedPack<(usize, usize)>) -> Result<()> {
-        let number = self.write_pack(pack.bytes())?;
-        for ((leaf, chunk), offset) in pack.into_members() {
-            let leaf = self.leaves.get_mut(leaf);
-            if let Some(chunk) = leaf.and_then(|leaf| leaf.chunks.get_mut(chunk)) {
-                (chunk.pack, chunk.offset) = (number, offset);
-            }
+    fn write_shared_as(&mut self, number: u64, pack: SharedPack<Whose>) -> Result<()> {
+        self.write_pack(number, pack.bytes())?;
+        for (whose, offset) in pack.into_members() {
+            self.tell(whose, number, offset);
         }
         Ok(())
     }
 
-    /// Writes a pack under the next number, in a new wave if this one is full.
-    fn write_pack(&mut self, bytes: &[u8]) -> Result<u64> {
+    fn tell(&mut self, (leaf, chunk): Whose, pack: u64, offset: u32) {
+        let leaf = self.leaves.get_mut(leaf);
+        if let Some(chunk) = leaf.and_then(|leaf| leaf.chunks.get_mut(chunk)) {
+            (chunk.pack, chunk.offset) = (pack, offset);
+        }
+    }
+
+    fn take_number(&mut self) -> u64 {
+        self.next_pack += 1;
+        self.next_pack - 1
+    }
+
+    /// Writes a pack, in a new wave if this one is full.
+    fn write_pack(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
         debug_assert!(bytes.len() <= MAX_PACK_BYTES);
         let page_bytes = page_bytes(bytes.len());
         if self.wave_bytes > 0 && self.wave_bytes + page_bytes > WAVE_BYTES {
             self.tx.commit_wave()?;
             self.wave_bytes = 0;
         }
-        let number = self.packs.first + self.packs.count;
         self.tx.insert_pack(number, bytes)?;
-        self.packs.count += 1;
+        self.packs.insert(number);
         self.wave_bytes += page_bytes;
-        Ok(number)
+        Ok(())
+    }
+
+    /// Writes what is still collected.
+    fn write_rest(&mut self) -> Result<()> {
+        for settled in [false, true] {
+            let packs = if settled { &mut self.settled } else { &mut self.new };
+            let mut rest = packs.raw.finish();
+            let (number, of_stream) = packs.compressed.finish();
+            let mut of_stream = of_stream.into_iter();
+            if let Some(first) = of_stream.next() {
+                self.write_shared_as(number, first)?;
+            }
+            rest.extend(of_stream);
+            for pack in rest {
+                self.write_shared(pack)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes what is still collected, and makes the leaf records.
     fn finish(mut self, encoder: Encoder<'_>, batches: &mut dyn Batches<'_>) -> Result<Packed<'d>> {
-        let rest: Vec<_> = self.shared.iter_mut().flat_map(|(_, packs)| packs.finish()).collect();
-        for pack in rest {
-            self.write_shared(pack)?;
-        }
+        self.write_rest()?;
         let mut totals = Totals::default();
         let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());
         for (number, (leaf, packed)) in encoder.leaves.iter().zip(self.leaves).enumerate() {
@@ -209,7 +277,6 @@ impl<'d> Packer<'d> {
             rows,
             totals,
             packs: self.packs,
-            reused_packs: self.reused_packs,
             counts: self.counts,
             last: LastStep::new(self.step, last),
         })

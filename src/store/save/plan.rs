@@ -53,12 +53,6 @@ impl Iterator for Cuts {
     }
 }
 
-/// The capacity of a pack that chunks share.
-pub(super) fn shared_pack_bytes(compressed: bool) -> usize {
-    // That of raw leaves is small, so that reading one reads little of others.
-    if compressed { MAX_PACK_BYTES } else { MIN_OWN_PACK_BYTES }
-}
-
 /// The page that a pack of `bytes` takes.
 pub(super) fn page_bytes(bytes: usize) -> usize {
     (bytes + PACK_OVERHEAD_BYTES).next_power_of_two().max(MIN_PAGE_BYTES)
@@ -94,7 +88,7 @@ mod tests {
                 prop_assert_eq!(chunk.start, end);
                 // Elements of every type lie whole in a chunk.
                 prop_assert!(chunk.start.is_multiple_of(CHUNK_ALIGN_BYTES));
-                prop_assert!(fills_pack(chunk.len()) || chunk.len() <= shared_pack_bytes(lz4));
+                prop_assert!(lz4 || fills_pack(chunk.len()) || chunk.len() <= TAIL_CHUNK_BYTES);
                 end = chunk.end;
             }
             prop_assert_eq!(end, size);

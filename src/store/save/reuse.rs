@@ -6,17 +6,19 @@
 //! memory it was saved from, shared by reference count and so unchanged, is taken without a look.
 
 use std::collections::HashMap;
+use std::iter;
 use std::sync::{Arc, Weak};
 
 use super::chunk::{Chunk, Raw};
 use super::leaves::PlannedLeaf;
 use crate::codec::{self, ChunkId, Codec};
-use crate::db::{Pack, ReadTx};
+use crate::db::ReadTx;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::record::{LeafRecord, StoredChunk};
-use crate::store::fill::{chunk_error, open_pack, stored_bytes};
+use crate::store::fill::chunk_error;
 use crate::store::leaf_records;
+use crate::store::packs::PackReader;
 use crate::tree::{Buffer, Data};
 
 /// The newest step, as far as the next save can reuse it.
@@ -24,7 +26,7 @@ pub(crate) struct LastStep {
     step: u64,
     leaves: Vec<LastLeaf>,
     /// Bytes of each pack that the step uses.
-    used: HashMap<u64, u64>,
+    used: HashMap<u64, usize>,
 }
 
 struct LastLeaf {
@@ -80,7 +82,10 @@ impl LastStep {
         let leaves: Vec<LastLeaf> = leaves.into_iter().map(leaf).collect();
         let mut used = HashMap::new();
         for chunk in leaves.iter().flat_map(|leaf| &leaf.chunks) {
-            *used.entry(chunk.pack).or_default() += u64::from(chunk.info.stored_len);
+            let (first, rest) = chunk.extent().pieces();
+            for piece in iter::once(first).chain(rest) {
+                *used.entry(piece.pack).or_default() += piece.end.saturating_sub(piece.start);
+            }
         }
         Self { step, leaves, used }
     }
@@ -112,10 +117,10 @@ pub(super) enum Match {
     No,
 }
 
-/// The pack that a thread read last, and memory to decode chunks into.
+/// The packs that a thread read last, and memory to decode chunks into.
 #[derive(Default)]
 pub(super) struct StoredReader {
-    pack: Option<(u64, Pack)>,
+    packs: PackReader,
     raw: Vec<u8>,
 }
 
@@ -216,27 +221,23 @@ impl Candidates {
         raw: &[u8],
         reader: &mut StoredReader,
     ) -> Result<Match> {
-        if reader.pack.as_ref().is_none_or(|(number, _)| *number != chunk.pack) {
-            reader.pack = None;
-            reader.pack = Some((chunk.pack, open_pack(&self.tx, chunk.pack)?));
+        let mut matched = Match::Stored(*chunk);
+        for number in chunk.extent().packs() {
+            // What is left of a pack that was shared would hold its room for good. So a pack of which
+            // the newest step uses less than half is not used any further.
+            let used = self.last.used.get(&number).copied().unwrap_or_default();
+            let pack = reader.packs.open(&self.tx, number)?;
+            if pack.is_some_and(|pack| used.saturating_mul(2) < pack.bytes().len()) {
+                matched = Match::MostlyDead;
+            }
         }
-        let Some((_, pack)) = &reader.pack else { return Ok(Match::No) };
-        // What is left of a pack that was shared would hold its room for good. So a pack of which
-        // the newest step uses less than half is not used any further.
-        let used = self.last.used.get(&chunk.pack).copied().unwrap_or_default();
-        let pack_bytes = u64::try_from(pack.bytes().len()).unwrap_or(u64::MAX);
-        let matched = if used.saturating_mul(2) < pack_bytes {
-            Match::MostlyDead
-        } else {
-            Match::Stored(*chunk)
-        };
-        let stored = stored_bytes(pack, chunk)?;
+        let StoredReader { packs, raw: decoded } = reader;
+        let stored = packs.read(&self.tx, chunk.extent())?;
         if chunk.info.codec == Codec::Raw && stored == raw {
             return Ok(matched);
         }
-        reader.raw.resize(raw.len(), 0);
-        codec::decode(id, &chunk.info, stored, &mut reader.raw)
-            .map_err(|error| chunk_error(error, id))?;
-        Ok(if reader.raw == raw { matched } else { Match::No })
+        decoded.resize(raw.len(), 0);
+        codec::decode(id, &chunk.info, stored, decoded).map_err(|error| chunk_error(error, id))?;
+        Ok(if decoded == raw { matched } else { Match::No })
     }
 }

@@ -1,11 +1,12 @@
 //! Packs that chunks share.
 //!
-//! A pack takes a page of a power of two, and what it does not fill is lost. So a few packs are open at
-//! a time, a chunk goes into the fullest that has room, and what is open at the end is packed again,
-//! the last of it into smaller pages.
+//! A pack takes a page of a power of two, and what it does not fill is lost. There are two ways to
+//! fill it. [`SharedPacks`] keep each chunk in one piece: a few packs are open at a time, and a chunk
+//! goes into the fullest that has room. In a [`PackStream`] what has no room goes on in the next pack.
+//! Both pack again what is open at the end, the last of it into smaller pages.
 
 use super::plan::page_bytes;
-use crate::limits::{CHUNK_ALIGN_BYTES, MIN_PAGE_BYTES, PACK_OVERHEAD_BYTES};
+use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, MIN_PAGE_BYTES, PACK_OVERHEAD_BYTES};
 
 /// The packs that are open at a time.
 const OPEN: usize = 6;
@@ -20,7 +21,8 @@ pub(in crate::store) struct SharedPack<M> {
 /// A chunk in a pack.
 #[derive(Debug)]
 struct Member<M> {
-    whose: M,
+    /// `None` for the end of a chunk that began in the pack before: it is at the very beginning.
+    whose: Option<M>,
     offset: usize,
     length: usize,
 }
@@ -39,11 +41,12 @@ impl<M> SharedPack<M> {
         Self { bytes: Vec::with_capacity(capacity), members: Vec::new() }
     }
 
-    fn has_room(&self, length: usize, capacity: usize) -> bool {
-        self.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES) + length <= capacity
+    /// The room for another chunk.
+    fn room(&self, capacity: usize) -> usize {
+        capacity.saturating_sub(self.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES))
     }
 
-    fn push(&mut self, whose: M, stored: &[u8]) {
+    fn push(&mut self, whose: Option<M>, stored: &[u8]) {
         let offset = self.bytes.len().next_multiple_of(CHUNK_ALIGN_BYTES);
         self.bytes.resize(offset, 0);
         self.bytes.extend_from_slice(stored);
@@ -54,12 +57,13 @@ impl<M> SharedPack<M> {
         &self.bytes
     }
 
-    /// Whose the chunks are, with their offsets.
+    /// Whose the chunks are that begin in the pack, with their offsets.
     pub(in crate::store) fn into_members(self) -> impl Iterator<Item = (M, u32)> {
         // A pack is far below 4 GiB.
-        let member =
-            |Member { whose, offset, .. }| (whose, u32::try_from(offset).unwrap_or(u32::MAX));
-        self.members.into_iter().map(member)
+        let member = |Member { whose, offset, .. }| {
+            Some((whose?, u32::try_from(offset).unwrap_or(u32::MAX)))
+        };
+        self.members.into_iter().filter_map(member)
     }
 
     /// The page that the pack takes.
@@ -76,14 +80,14 @@ impl<M> SharedPacks<M> {
     /// Adds a chunk. Returns a pack that has to be written to make room for it.
     pub(in crate::store) fn push(&mut self, whose: M, stored: &[u8]) -> Option<SharedPack<M>> {
         let capacity = self.capacity;
-        let fits = self.open.iter_mut().filter(|pack| pack.has_room(stored.len(), capacity));
+        let fits = self.open.iter_mut().filter(|pack| pack.room(capacity) >= stored.len());
         if let Some(pack) = fits.max_by_key(|pack| pack.bytes.len()) {
-            pack.push(whose, stored);
+            pack.push(Some(whose), stored);
             return None;
         }
         let full = if self.open.len() < OPEN { None } else { self.take_fullest() };
         let mut pack = SharedPack::new(capacity);
-        pack.push(whose, stored);
+        pack.push(Some(whose), stored);
         self.open.push(pack);
         full
     }
@@ -100,8 +104,60 @@ impl<M> SharedPacks<M> {
     }
 }
 
+/// Chunks one after the other in the largest packs with consecutive numbers, each filled to the last
+/// byte: what does not fit a pack goes on at the beginning of the next one.
+#[derive(Debug)]
+pub(in crate::store) struct PackStream<M> {
+    /// The number of the pack that is open.
+    number: u64,
+    open: SharedPack<M>,
+}
+
+impl<M> PackStream<M> {
+    /// A stream from the pack `first` on.
+    pub(in crate::store) fn new(first: u64) -> Self {
+        Self { number: first, open: SharedPack::new(0) }
+    }
+
+    /// The most packs that chunks take whose lengths, each made a multiple of [`CHUNK_ALIGN_BYTES`],
+    /// are `bytes` in all.
+    pub(in crate::store) fn most_packs(bytes: u64) -> u64 {
+        bytes.div_ceil(u64::try_from(MAX_PACK_BYTES).unwrap_or(u64::MAX))
+    }
+
+    /// Adds a chunk of at most [`MAX_PACK_BYTES`]. Returns the pack that it filled, with its number.
+    pub(in crate::store) fn push(
+        &mut self,
+        whose: M,
+        stored: &[u8],
+    ) -> Option<(u64, SharedPack<M>)> {
+        // A full pack does not stay open, so there is always some room.
+        let room = self.open.room(MAX_PACK_BYTES).min(stored.len());
+        let (head, rest) = stored.split_at(room);
+        self.open.push(Some(whose), head);
+        if self.open.room(MAX_PACK_BYTES) > 0 {
+            return None;
+        }
+        let full = std::mem::replace(&mut self.open, SharedPack::new(MAX_PACK_BYTES));
+        if !rest.is_empty() {
+            self.open.push(None, rest);
+        }
+        self.number += 1;
+        Some((self.number - 1, full))
+    }
+
+    /// Takes what is left, packed again. The first of these packs has the given number, the others
+    /// may have any.
+    pub(in crate::store) fn finish(&mut self) -> (u64, Vec<SharedPack<M>>) {
+        let open = std::mem::replace(&mut self.open, SharedPack::new(0));
+        let packs = if open.members.is_empty() { Vec::new() } else { vec![open] };
+        (self.number, pack_again(packs, MAX_PACK_BYTES))
+    }
+}
+
 /// Packs the chunks of `packs` into as few packs of `capacity` as first fit finds, the largest chunks
 /// first, and those of a pack that leaves more than a quarter of its page unused into smaller ones.
+/// What must be at the beginning of a pack is at that of the first one.
 fn pack_again<M>(packs: Vec<SharedPack<M>>, capacity: usize) -> Vec<SharedPack<M>> {
     let mut chunks = Vec::new();
     for SharedPack { bytes, members } in &packs {
@@ -109,11 +165,11 @@ fn pack_again<M>(packs: Vec<SharedPack<M>>, capacity: usize) -> Vec<SharedPack<M
         chunks.extend(members.iter().map(|member| chunk(member).unwrap_or_default().to_vec()));
     }
     let members = packs.into_iter().flat_map(|pack| pack.members).map(|member| member.whose);
-    let mut chunks: Vec<(M, Vec<u8>)> = members.zip(chunks).collect();
-    chunks.sort_by_key(|(_, stored)| std::cmp::Reverse(stored.len()));
+    let mut chunks: Vec<(Option<M>, Vec<u8>)> = members.zip(chunks).collect();
+    chunks.sort_by_key(|(whose, stored)| (whose.is_some(), std::cmp::Reverse(stored.len())));
     let mut filled: Vec<SharedPack<M>> = Vec::new();
     for (whose, stored) in chunks {
-        if let Some(pack) = filled.iter_mut().find(|pack| pack.has_room(stored.len(), capacity)) {
+        if let Some(pack) = filled.iter_mut().find(|pack| pack.room(capacity) >= stored.len()) {
             pack.push(whose, &stored);
         } else {
             let mut pack = SharedPack::new(capacity);
@@ -137,6 +193,7 @@ fn pack_again<M>(packs: Vec<SharedPack<M>>, capacity: usize) -> Vec<SharedPack<M
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Extent;
     use proptest::prelude::*;
 
     #[test]
@@ -177,6 +234,48 @@ mod tests {
             let total: usize = lengths.iter().sum();
             // A pack fills three quarters of its page, but for what one last page leaves.
             prop_assert!(page_bytes < total + total / 3 + 65_536, "{page_bytes} for {total}");
+        }
+
+        #[test]
+        fn a_stream_has_every_chunk_and_fills_its_packs(
+            lengths in prop::collection::vec(
+                prop_oneof![1usize..70_000, Just(MAX_PACK_BYTES), 1usize..MAX_PACK_BYTES],
+                1..60,
+            ),
+        ) {
+            let chunk = |number: usize| vec![u8::try_from(number % 251).unwrap(); lengths[number]];
+            let mut stream = PackStream::new(7);
+            let mut packs: Vec<_> =
+                (0..lengths.len()).filter_map(|number| stream.push(number, &chunk(number))).collect();
+            prop_assert!(packs.iter().map(|(number, _)| *number).eq((7..).take(packs.len())));
+            let full = packs.len();
+            let (number, rest) = stream.finish();
+            packs.extend((number..).zip(rest));
+            let aligned: usize =
+                lengths.iter().map(|length| length.next_multiple_of(CHUNK_ALIGN_BYTES)).sum();
+            prop_assert_eq!(full, aligned / MAX_PACK_BYTES);
+            let most = PackStream::<usize>::most_packs(u64::try_from(aligned).unwrap());
+            prop_assert!(most == u64::try_from(aligned.div_ceil(MAX_PACK_BYTES)).unwrap());
+            let bytes: Vec<_> = packs.iter().map(|(_, pack)| pack.bytes().to_vec()).collect();
+            let mut seen = vec![false; lengths.len()];
+            for (at, (_, pack)) in packs.into_iter().enumerate() {
+                for (number, offset) in pack.into_members() {
+                    let extent = Extent {
+                        pack: u64::try_from(at).unwrap(),
+                        offset,
+                        length: u32::try_from(lengths[number]).unwrap(),
+                    };
+                    let (first, rest) = extent.pieces();
+                    let mut stored = bytes[at][first.start..first.end].to_vec();
+                    if let Some(rest) = rest {
+                        prop_assert_eq!(bytes[at].len(), MAX_PACK_BYTES);
+                        stored.extend(&bytes[at + 1][..rest.end]);
+                    }
+                    prop_assert_eq!(stored, chunk(number));
+                    prop_assert!(!std::mem::replace(&mut seen[number], true));
+                }
+            }
+            prop_assert!(seen.into_iter().all(|seen| seen));
         }
     }
 }

@@ -1,17 +1,19 @@
 //! The chunks of one step: what is in them, and where they are.
 
+use std::iter;
+
 use super::{Check, Go};
 use crate::codec::{self, ChunkId};
-use crate::db::Pack;
 use crate::error::{Error, Result};
 use crate::path::KeyPath;
-use crate::record::{LeafRecord, StoredChunk};
-use crate::store::fill::{chunk_error, stored_bytes};
+use crate::record::{LeafRecord, Piece, StoredChunk};
+use crate::store::fill::chunk_error;
+use crate::store::packs::PackReader;
 
-/// Memory and the last pack, kept from leaf to leaf.
+/// Memory and the last packs, kept from leaf to leaf.
 #[derive(Default)]
 pub(super) struct ChunkReader {
-    pack: Option<(u64, Pack)>,
+    packs: PackReader,
     raw: Vec<u8>,
 }
 
@@ -28,24 +30,51 @@ impl Check<'_> {
             self.report.chunks += 1;
             self.report.stored_bytes += u64::from(chunk.info.stored_len);
             let place = |error| place(error, step, path, index);
-            if reader.pack.as_ref().is_none_or(|(number, _)| *number != chunk.pack) {
-                reader.pack = None;
-                match self.read(self.tx.pack(chunk.pack).map_err(place))? {
-                    Some(Some(pack)) => reader.pack = Some((chunk.pack, pack)),
-                    Some(None) => {
-                        self.missing_packs.insert(chunk.pack);
-                        let missing = format!("pack {} is missing", chunk.pack);
-                        self.fault(place(Error::damaged(missing)))?;
-                    }
-                    None => {}
+            if self.opens(reader, chunk, place)? {
+                let id = ChunkId { path, shard: 0, index, dtype: record.meta.dtype };
+                if let Err(fault) = self.contents(reader, id, chunk) {
+                    self.fault(place(fault))?;
                 }
             }
-            let id = ChunkId { path, shard: 0, index, dtype: record.meta.dtype };
-            if let Some((_, pack)) = &reader.pack
-                && let Err(fault) = contents(pack, id, chunk, &mut reader.raw)
-            {
-                self.fault(place(fault))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the packs that a chunk is in can be read.
+    fn opens(
+        &mut self,
+        reader: &mut ChunkReader,
+        chunk: &StoredChunk,
+        place: impl Fn(Error) -> Error,
+    ) -> Go<bool> {
+        for pack in chunk.extent().packs() {
+            let opened = reader.packs.open(self.tx, pack).map(|pack| pack.is_some());
+            match self.read(opened.map_err(&place))? {
+                Some(true) => {}
+                Some(false) => {
+                    self.missing_packs.insert(pack);
+                    self.fault(place(Error::damaged(format!("pack {pack} is missing"))))?;
+                    return Ok(false);
+                }
+                None => return Ok(false),
             }
+        }
+        Ok(true)
+    }
+
+    /// Checks that what a chunk decodes to is what was saved.
+    fn contents(
+        &self,
+        reader: &mut ChunkReader,
+        id: ChunkId<'_>,
+        chunk: &StoredChunk,
+    ) -> Result<()> {
+        let ChunkReader { packs, raw } = reader;
+        let stored = packs.read(self.tx, chunk.extent())?;
+        raw.resize(usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX), 0);
+        codec::decode(id, &chunk.info, stored, raw).map_err(|error| chunk_error(error, id))?;
+        if codec::content_hash(raw) != chunk.info.hash {
+            return Err(Error::damaged("the contents don't have the recorded hash"));
         }
         Ok(())
     }
@@ -53,15 +82,15 @@ impl Check<'_> {
     /// Finds chunks that share bytes.
     pub(super) fn overlaps(&mut self, step: u64, leaves: &[(Vec<u8>, LeafRecord)]) -> Go {
         let mut chunks: Vec<_> = leaves.iter().flat_map(places).collect();
-        chunks.sort_unstable_by_key(|chunk| (chunk.pack, chunk.start));
+        chunks.sort_unstable_by_key(|chunk| (chunk.piece.pack, chunk.piece.start));
         let mut before: Option<Placed<'_>> = None;
         for chunk in chunks {
             if let Some(before) = before.filter(|before| before.reaches_into(&chunk)) {
                 let fault = Error::damaged(format!(
                     "the chunk is at {} to {} of pack {}, where chunk {} of {} is too",
-                    chunk.start,
-                    chunk.end,
-                    chunk.pack,
+                    chunk.piece.start,
+                    chunk.piece.end,
+                    chunk.piece.pack,
                     before.index,
                     KeyPath::decode(before.path).unwrap_or_default(),
                 ));
@@ -74,43 +103,29 @@ impl Check<'_> {
     }
 }
 
-/// Where a chunk is in its pack.
+/// What is in a pack of a chunk.
 #[derive(Clone, Copy)]
 struct Placed<'l> {
-    pack: u64,
-    start: u64,
-    end: u64,
+    piece: Piece,
     path: &'l [u8],
     index: u32,
 }
 
 impl Placed<'_> {
     fn reaches_into(&self, next: &Self) -> bool {
-        self.pack == next.pack && self.end > next.start
+        self.piece.pack == next.piece.pack && self.piece.end > next.piece.start
     }
 
     fn hides_end_of(&self, next: &Self) -> bool {
-        self.pack == next.pack && self.end >= next.end
+        self.piece.pack == next.piece.pack && self.piece.end >= next.piece.end
     }
 }
 
 fn places((path, record): &(Vec<u8>, LeafRecord)) -> impl Iterator<Item = Placed<'_>> {
-    (0u32..).zip(&record.chunks).map(move |(index, chunk)| {
-        let start = u64::from(chunk.offset);
-        let end = start + u64::from(chunk.info.stored_len);
-        Placed { pack: chunk.pack, start, end, path, index }
+    (0u32..).zip(&record.chunks).flat_map(move |(index, chunk)| {
+        let (first, rest) = chunk.extent().pieces();
+        iter::once(first).chain(rest).map(move |piece| Placed { piece, path, index })
     })
-}
-
-/// Checks that what a chunk decodes to is what was saved.
-fn contents(pack: &Pack, id: ChunkId<'_>, chunk: &StoredChunk, raw: &mut Vec<u8>) -> Result<()> {
-    let stored = stored_bytes(pack, chunk)?;
-    raw.resize(usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX), 0);
-    codec::decode(id, &chunk.info, stored, raw).map_err(|error| chunk_error(error, id))?;
-    if codec::content_hash(raw) != chunk.info.hash {
-        return Err(Error::damaged("the contents don't have the recorded hash"));
-    }
-    Ok(())
 }
 
 /// `error` with the chunk that it is of.

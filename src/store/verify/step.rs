@@ -179,7 +179,7 @@ impl Check<'_> {
     /// Compares the list of packs with those that the chunks are in, and counts the step for them.
     fn packs(&mut self, step: u64, record: Option<&StepRecord>, leaves: &Leaves) -> Go {
         let chunks = leaves.list.iter().flat_map(|(_, leaf)| &leaf.chunks);
-        let used: BTreeSet<u64> = chunks.map(|chunk| chunk.pack).collect();
+        let used: BTreeSet<u64> = chunks.flat_map(|chunk| chunk.extent().packs()).collect();
         let listed = record.map_or(&[][..], |record| &record.packs);
         if record.is_some() {
             let is_listed = |pack: u64| {
