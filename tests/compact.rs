@@ -1,9 +1,12 @@
 //! What is not used any more is told, and given back.
 
+mod common;
+
 use std::fs;
 use std::path::PathBuf;
 
 use milepost::{CheckpointStore, Compression, ErrorKind, Leaf, SaveOptions, StoreOptions, Tree};
+use proptest::prelude::*;
 
 struct Store {
     folder: tempfile::TempDir,
@@ -127,4 +130,41 @@ fn a_step_that_is_being_read_keeps_its_place() {
     let error = CheckpointStore::open_read_only(store.path()).unwrap().compact().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ReadOnly);
     assert_eq!(fs::metadata(store.path()).unwrap().len(), before);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Compressed chunks of which many are in two packs, with leaves that stay from step to step.
+    #[test]
+    fn chunks_in_two_packs_move_too(
+        kept in prop::collection::vec(any::<bool>(), 12),
+        lengths in prop::collection::vec(1usize..150_000, 12),
+        first_stays: bool,
+    ) {
+        let store = Store::new(Compression::Lz4);
+        let state = |step: u32| {
+            Tree::list(kept.iter().zip(&lengths).zip(0u32..).map(|((kept, length), number)| {
+                let seed = if *kept { number } else { 1000 * step + number };
+                Tree::Leaf(Leaf::from_vec(common::gappy(seed, *length), [*length]).unwrap())
+            }))
+        };
+        store.save(1, &state(1));
+        store.save(2, &state(2));
+        let mut states = vec![(2, state(2))];
+        if first_stays {
+            states.push((1, state(1)));
+        } else {
+            store.store.delete(1).unwrap();
+        }
+        store.check(&states);
+        let before = store.store.stats().unwrap();
+        store.store.compact().unwrap();
+        store.check(&states);
+        let after = store.store.stats().unwrap();
+        prop_assert_eq!(before.live_bytes, after.live_bytes);
+        store.save(3, &state(3));
+        states.push((3, state(3)));
+        store.check(&states);
+    }
 }

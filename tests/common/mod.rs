@@ -96,6 +96,17 @@ pub(crate) fn noise(seed: u32, length: usize) -> Vec<u32> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
+/// Numbers that get a third shorter with every compression, so that their chunks fill no pack by
+/// themselves.
+pub(crate) fn gappy(seed: u32, length: usize) -> Vec<u32> {
+    let mut numbers = noise(seed, length);
+    for part in numbers.chunks_mut(900) {
+        let gap = part.len().min(300);
+        part[..gap].fill(0);
+    }
+    numbers
+}
+
 /// A leaf of any kind; arrays of up to `max_elements` elements.
 pub(crate) fn any_leaf(max_elements: usize) -> impl Strategy<Value = Leaf<'static>> {
     let dtypes: Vec<DType> = DType::all().collect();

@@ -267,12 +267,7 @@ fn the_page_is_enough_to_read_what_is_written_today() {
         let numbers = Tree::Leaf(Leaf::from_vec(numbers, [3, 100_000]).unwrap());
         let long_name =
             "a struct with a name of more than sixty-three bytes, also counted in words";
-        // It gets a third shorter in any way, so that its chunks fill no packs by themselves.
-        let mut gappy = common::noise(1, 300_000);
-        for part in gappy.chunks_mut(900) {
-            part[..300].fill(0);
-        }
-        let gappy = Leaf::from_vec(gappy, [300_000]).unwrap();
+        let gappy = Leaf::from_vec(common::gappy(1, 300_000), [300_000]).unwrap();
         let leaves = [("z", numbers), ("a", common::zoo()), ("gappy", Tree::Leaf(gappy))];
         let state = Tree::record(long_name, leaves);
         let metrics = [0, 1, 7, 8, 9, 63, 64, 65, 255, 256, 300, 4000];
