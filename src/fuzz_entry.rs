@@ -57,7 +57,7 @@ pub fn chunk(data: &[u8]) {
     };
     let mut out = vec![0; usize::try_from(raw_len).unwrap_or(0).min(MAX_CHUNK_BYTES)];
     let info = ChunkInfo {
-        codec: Codec::from_code(codec % 4).unwrap_or(Codec::Raw),
+        codec: Codec::from_code(codec % 5).unwrap_or(Codec::Raw),
         raw_len,
         stored_len: u32::try_from(stored.len()).unwrap_or(u32::MAX),
         crc32: 0,

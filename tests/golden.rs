@@ -13,11 +13,13 @@ use redb::TableDefinition;
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
-const VERSION_1: [(&str, Compression); 4] = [
+const VERSION_1: [(&str, Compression); 5] = [
     ("v1.milepost", Compression::None),
     ("v1-lz4.milepost", Compression::Lz4),
     ("v1-byte-planes.milepost", Compression::BytePlanes),
+    // Made before exponents were raised.
     ("v1-bit-planes.milepost", Compression::BitPlanes),
+    ("v1-raised-bit-planes.milepost", Compression::BitPlanes),
 ];
 
 fn golden(name: &str) -> PathBuf {

@@ -1,6 +1,6 @@
 //! Which compression suits a leaf: the codecs are tried on parts of a few of its chunks.
 
-use super::{Codec, Compression, Scratch, is_worth_it};
+use super::{Compression, Scratch, is_worth_it};
 use crate::dtype::DType;
 
 /// What is tried of one sample: enough for the gain to show, little enough to be done for each
@@ -8,11 +8,7 @@ use crate::dtype::DType;
 const SAMPLE_BYTES: usize = 64 << 10;
 
 /// What is tried, the cheapest to decode first.
-const TRIED: [(Compression, Codec); 3] = [
-    (Compression::Lz4, Codec::Lz4),
-    (Compression::BytePlanes, Codec::BytePlanes),
-    (Compression::BitPlanes, Codec::BitPlanes),
-];
+const TRIED: [Compression; 3] = [Compression::Lz4, Compression::BytePlanes, Compression::BitPlanes];
 
 /// Sizes this close to the smallest, in hundredths, are as good: the cheaper one is taken.
 const CLOSE_PERCENT: usize = 2;
@@ -22,7 +18,8 @@ const CLOSE_PERCENT: usize = 2;
 pub(crate) fn choose(dtype: DType, samples: &[&[u8]]) -> Compression {
     let parts = || samples.iter().map(|sample| sample.get(..SAMPLE_BYTES).unwrap_or(sample));
     let sizes = Scratch::with(|scratch| {
-        TRIED.map(|(compression, codec)| {
+        TRIED.map(|compression| {
+            let codec = compression.codec(dtype);
             let stored = |raw| scratch.compress(codec, dtype, raw).map_or(raw.len(), <[u8]>::len);
             (compression, parts().map(stored).sum::<usize>())
         })

@@ -7,6 +7,7 @@
 
 mod checksum;
 mod choose;
+mod exponents;
 mod lz4;
 mod planes;
 mod scratch;
@@ -19,6 +20,7 @@ use crate::limits::MAX_CHUNK_BYTES;
 
 pub(crate) use checksum::{Digest, content_hash, crc32};
 pub(crate) use choose::choose;
+use exponents::Exponents;
 use planes::Layout;
 use scratch::Scratch;
 use transpose::Unit;
@@ -34,6 +36,9 @@ pub(crate) enum Codec {
     BytePlanes,
     /// Split into the bits of its elements, see [`planes`].
     BitPlanes,
+    /// By how much the exponents of its floats are raised, see [`exponents`], a little-endian `u32`;
+    /// then the bit planes of the raised floats.
+    RaisedBitPlanes,
 }
 
 impl Codec {
@@ -43,6 +48,7 @@ impl Codec {
             Self::Lz4 => 1,
             Self::BytePlanes => 2,
             Self::BitPlanes => 3,
+            Self::RaisedBitPlanes => 4,
         }
     }
 
@@ -52,6 +58,7 @@ impl Codec {
             1 => Some(Self::Lz4),
             2 => Some(Self::BytePlanes),
             3 => Some(Self::BitPlanes),
+            4 => Some(Self::RaisedBitPlanes),
             _ => None,
         }
     }
@@ -72,9 +79,8 @@ pub enum Compression {
     /// 1 for `bfloat16`. Encoding is slower than with `BitPlanes`; decoding costs about the same.
     BytePlanes,
     /// LZ4 on planes of bits: the lowest bits of all elements, then the next ones, and so on. About
-    /// 1.15 to 1 for `float32` weights and 1.35 to 1 for `bfloat16` weights; 1.10 to 1 and 1.20 to
-    /// 1 for the first and the second moments of Adam. The rest of a trained number is noise,
-    /// which nothing shrinks. It suits `bool` arrays as well.
+    /// 1.15 to 1 for `float32` numbers of a trainer and 1.35 to 1 for `bfloat16` ones. The rest of
+    /// such a number is noise, which nothing shrinks. It suits `bool` arrays as well.
     BitPlanes,
     /// Whichever of these gains most, found out by trying all of them on a part of the data. Where
     /// one that is cheaper to decode comes within 2 % of the best, that one is taken.
@@ -82,12 +88,14 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The codec that chunks are tried with. For `Auto` that is what [`choose`] says.
-    fn codec(self) -> Codec {
+    /// The codec that chunks of this element type are tried with. For `Auto` that is what [`choose`]
+    /// says.
+    fn codec(self, dtype: DType) -> Codec {
         match self {
             Self::None | Self::Auto => Codec::Raw,
             Self::Lz4 => Codec::Lz4,
             Self::BytePlanes => Codec::BytePlanes,
+            Self::BitPlanes if Exponents::of(dtype).is_some() => Codec::RaisedBitPlanes,
             Self::BitPlanes => Codec::BitPlanes,
         }
     }
@@ -129,6 +137,10 @@ pub(crate) enum ChunkError {
     Elements { expected: usize, found: usize },
     #[error("the stored chunk has {found} bytes, the header of its planes alone has {expected}")]
     Header { expected: usize, found: usize },
+    #[error("the exponents of the chunk are raised, {dtype} has none")]
+    NoExponent { dtype: DType },
+    #[error("the exponents of the chunk are raised by {found}, expected at most {expected}")]
+    Raised { expected: u32, found: u32 },
     #[error("plane {plane} of the chunk has {found} stored bytes, expected at most {expected}")]
     PlaneLength { plane: usize, expected: usize, found: usize },
     #[error("the planes of the chunk have {found} stored bytes, their header says {expected}")]
@@ -152,8 +164,8 @@ pub(crate) fn encode<'r>(
 ) -> (ChunkInfo, Cow<'r, [u8]>) {
     debug_assert!(raw.len() <= MAX_CHUNK_BYTES);
     let codec = match compression {
-        Compression::Auto => choose(id.dtype, &[raw]).codec(),
-        fixed => fixed.codec(),
+        Compression::Auto => choose(id.dtype, &[raw]).codec(id.dtype),
+        fixed => fixed.codec(id.dtype),
     };
     let compressed = match codec {
         Codec::Raw => None,
@@ -192,6 +204,7 @@ pub(crate) fn decode(
             .map_err(|message| ChunkError::Lz4 { raw_len: info.raw_len, message })?,
         Codec::BytePlanes => decode_planes(Unit::Byte, id.dtype, stored, out)?,
         Codec::BitPlanes => decode_planes(Unit::Bit, id.dtype, stored, out)?,
+        Codec::RaisedBitPlanes => decode_raised(id.dtype, stored, out)?,
     }
     Ok(())
 }
@@ -204,6 +217,20 @@ fn decode_planes(
 ) -> Result<(), ChunkError> {
     let layout = Layout::new(unit, dtype, out.len())?;
     Scratch::with(|scratch| planes::decode(layout, stored, out, &mut scratch.planes))
+}
+
+fn decode_raised(dtype: DType, stored: &[u8], out: &mut [u8]) -> Result<(), ChunkError> {
+    let exponents = Exponents::of(dtype).ok_or(ChunkError::NoExponent { dtype })?;
+    let Some((raised, planes)) = stored.split_first_chunk() else {
+        return Err(ChunkError::Header { expected: size_of::<u32>(), found: stored.len() });
+    };
+    let raised = u32::from_le_bytes(*raised);
+    if raised > exponents.largest {
+        return Err(ChunkError::Raised { expected: exponents.largest, found: raised });
+    }
+    decode_planes(Unit::Bit, dtype, planes, out)?;
+    exponents.lower(raised, out);
+    Ok(())
 }
 
 /// Whether `stored_len` bytes instead of `raw_len` are worth the decoding: a sixteenth less.

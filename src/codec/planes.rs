@@ -52,7 +52,7 @@ fn component_bytes(dtype: DType) -> usize {
     }
 }
 
-/// Encodes `raw` to `stored`, using `memory` for its planes.
+/// Encodes `raw` to the end of `stored`, using `memory` for its planes.
 pub(super) fn encode(
     layout: Layout,
     raw: &[u8],
@@ -60,8 +60,8 @@ pub(super) fn encode(
     memory: &mut Vec<u8>,
     stored: &mut Vec<u8>,
 ) {
-    stored.clear();
-    stored.resize(layout.header_bytes(), 0);
+    let header = stored.len();
+    stored.resize(header + layout.header_bytes(), 0);
     if layout.plane_bytes == 0 {
         return;
     }
@@ -72,7 +72,8 @@ pub(super) fn encode(
         stored.extend_from_slice(bytes);
         // A chunk is far below 4 GiB.
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        if let Some(place) = stored.as_chunks_mut().0.get_mut(number) {
+        let lengths = stored.get_mut(header..).unwrap_or_default().as_chunks_mut().0;
+        if let Some(place) = lengths.get_mut(number) {
             *place = length.to_le_bytes();
         }
     }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use super::exponents::Exponents;
 use super::lz4::Lz4;
 use super::planes::{self, Layout};
 use super::transpose::Unit;
@@ -18,6 +19,8 @@ pub(super) struct Scratch {
     lz4: Lz4,
     /// The planes of a chunk.
     pub(super) planes: Vec<u8>,
+    /// The elements of a chunk with raised exponents.
+    raised: Vec<u8>,
     stored: Vec<u8>,
 }
 
@@ -36,10 +39,21 @@ impl Scratch {
             Codec::Raw => return None,
             Codec::Lz4 => return self.lz4.compress(raw),
             Codec::BytePlanes => Unit::Byte,
-            Codec::BitPlanes => Unit::Bit,
+            Codec::BitPlanes | Codec::RaisedBitPlanes => Unit::Bit,
         };
         let layout = Layout::new(unit, dtype, raw.len()).ok()?;
-        planes::encode(layout, raw, &mut self.lz4, &mut self.planes, &mut self.stored);
+        let Self { lz4, planes, raised, stored } = self;
+        stored.clear();
+        let exponents = Exponents::of(dtype).filter(|_| codec == Codec::RaisedBitPlanes);
+        let elements = exponents.map_or(raw, |exponents| {
+            let room = exponents.room(raw);
+            stored.extend(room.to_le_bytes());
+            raised.clear();
+            raised.extend_from_slice(raw);
+            exponents.raise(room, raised);
+            raised
+        });
+        planes::encode(layout, elements, lz4, planes, stored);
         is_worth_it(self.stored.len(), raw.len()).then_some(&*self.stored)
     }
 }

@@ -141,19 +141,20 @@ fn the_example_of_the_page_is_true() {
 /// A changed length changes the sum of all, which is that of the stored bytes.
 #[test]
 fn every_changed_byte_of_a_header_is_refused_even_under_a_right_checksum() {
+    let id = ChunkId { dtype: DType::U32, ..ID };
     let raw: Vec<u8> = (0..1001u32).flat_map(u32::to_le_bytes).collect();
     for (compression, codec, header_bytes) in [
         (Compression::BytePlanes, Codec::BytePlanes, 16),
         (Compression::BitPlanes, Codec::BitPlanes, 128),
     ] {
-        let (info, stored) = encode(ID, &raw, compression);
+        let (info, stored) = encode(id, &raw, compression);
         assert_eq!(info.codec, codec);
         for place in 0..header_bytes {
             for change in 1..=255 {
                 let mut stored = stored.to_vec();
                 stored[place] ^= change;
-                let info = with_checksum(ID, info, &stored);
-                let error = decode(ID, &info, &stored, &mut vec![0; raw.len()]).unwrap_err();
+                let info = with_checksum(id, info, &stored);
+                let error = decode(id, &info, &stored, &mut vec![0; raw.len()]).unwrap_err();
                 let expected = matches!(
                     error,
                     ChunkError::PlaneLength { .. } | ChunkError::PlanesLength { .. }
@@ -162,6 +163,24 @@ fn every_changed_byte_of_a_header_is_refused_even_under_a_right_checksum() {
             }
         }
     }
+}
+
+#[test]
+fn exponents_are_raised_by_no_more_than_there_are() {
+    let raw: Vec<u8> = [0.5f32, -1.0].map(f32::to_le_bytes).concat().repeat(1000);
+    let (info, stored) = encode(ID, &raw, Compression::BitPlanes);
+    assert_eq!((info.codec, &stored[..4]), (Codec::RaisedBitPlanes, &[128, 0, 0, 0][..]));
+    let refusal = |id: ChunkId<'_>, stored: &[u8]| {
+        let info = with_checksum(id, info, stored);
+        let info = ChunkInfo { stored_len: u32::try_from(stored.len()).unwrap(), ..info };
+        decode(id, &with_checksum(id, info, stored), stored, &mut vec![0; raw.len()]).unwrap_err()
+    };
+    let mut raised = stored.to_vec();
+    raised[1] = 1;
+    assert_eq!(refusal(ID, &raised), ChunkError::Raised { expected: 255, found: 384 });
+    assert_eq!(refusal(ID, &stored[..3]), ChunkError::Header { expected: 4, found: 3 });
+    let dtype = DType::U32;
+    assert_eq!(refusal(ChunkId { dtype, ..ID }, &stored), ChunkError::NoExponent { dtype });
 }
 
 /// Bounds that the page of [`Compression`] leads a user to expect, on numbers like weights.
@@ -174,7 +193,7 @@ fn planes_shrink_weights_and_lz4_does_not() {
     };
     assert_eq!(ratio(Compression::Lz4), 100);
     assert!(ratio(Compression::BytePlanes) <= 94, "{}", ratio(Compression::BytePlanes));
-    assert!(ratio(Compression::BitPlanes) <= 88, "{}", ratio(Compression::BitPlanes));
+    assert!(ratio(Compression::BitPlanes) <= 87, "{}", ratio(Compression::BitPlanes));
     assert_eq!(ratio(Compression::Auto), ratio(Compression::BitPlanes));
 }
 
@@ -183,7 +202,7 @@ fn compressible_data_shrinks_and_the_rest_stays_raw() {
     for (compression, codec) in [
         (Compression::Lz4, Codec::Lz4),
         (Compression::BytePlanes, Codec::BytePlanes),
-        (Compression::BitPlanes, Codec::BitPlanes),
+        (Compression::BitPlanes, Codec::RaisedBitPlanes),
         (Compression::Auto, Codec::Lz4),
     ] {
         let (info, stored) = encode(ID, &[0; 8192], compression);
@@ -229,6 +248,7 @@ fn a_chunk_in_the_wrong_place_is_noticed() {
 #[test]
 fn every_codec_has_its_own_code() {
     let codecs: Vec<_> = (0..=255).filter_map(Codec::from_code).collect();
-    assert_eq!(codecs, [Codec::Raw, Codec::Lz4, Codec::BytePlanes, Codec::BitPlanes]);
+    let planes = [Codec::BytePlanes, Codec::BitPlanes, Codec::RaisedBitPlanes];
+    assert_eq!(codecs, [&[Codec::Raw, Codec::Lz4][..], &planes].concat());
     assert!(codecs.iter().all(|codec| Codec::from_code(codec.code()) == Some(*codec)));
 }

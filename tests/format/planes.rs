@@ -11,8 +11,39 @@ fn width(dtype: u8) -> usize {
     }
 }
 
-/// The raw bytes of a chunk with codec 2 or 3.
+/// The bits of a float, or of one part of a complex number, after its exponent; and those of the
+/// exponent.
+fn float(dtype: u8) -> (u32, u32) {
+    match dtype {
+        10 => (10, 5),
+        11 => (7, 8),
+        12 | 16 => (23, 8),
+        13 | 17 => (52, 11),
+        dtype => panic!("element type {dtype} is no float of several bytes"),
+    }
+}
+
+/// The raw bytes of a chunk with codec 2, 3 or 4.
 pub(crate) fn decode(codec: u8, dtype: u8, stored: &[u8], raw_len: usize) -> Vec<u8> {
+    if codec < 4 {
+        return join(codec, dtype, stored, raw_len);
+    }
+    let (fraction_bits, exponent_bits) = float(dtype);
+    let (raised, planes) = stored.split_at(4);
+    let raised = u64::from(u32::from_le_bytes(raised.try_into().unwrap()));
+    assert!(raised < 1 << exponent_bits);
+    let mut raw = join(3, dtype, planes, raw_len);
+    for element in raw.chunks_mut(width(dtype)) {
+        let mut bits = [0; 8];
+        bits[..element.len()].copy_from_slice(element);
+        let bits = u64::from_le_bytes(bits).wrapping_sub(raised << fraction_bits);
+        element.copy_from_slice(&bits.to_le_bytes()[..element.len()]);
+    }
+    raw
+}
+
+/// The elements whose planes are `stored`.
+fn join(codec: u8, dtype: u8, stored: &[u8], raw_len: usize) -> Vec<u8> {
     let width = width(dtype);
     assert_eq!(raw_len % width, 0);
     let elements = raw_len / width;
