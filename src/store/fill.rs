@@ -49,13 +49,15 @@ pub(super) fn fill(
     let threads = threads.get().min(total_bytes / BYTES_PER_THREAD).min(packs.len());
     let (queue, failed) = (Mutex::new(packs.into_values()), AtomicBool::new(false));
     let work = || -> Result<()> {
-        let mut reader = PackReader::default();
         while !failed.load(Ordering::Relaxed) {
             // Apart, so that the lock is not held for longer.
             let run = next_run(&mut *queue.lock());
             if run.is_empty() {
                 break;
             }
+            // The packs of a run are let go before the next one, so that the same memory, which is
+            // in the cache, serves them all.
+            let mut reader = PackReader::default();
             let mut jobs = run.into_iter().flatten();
             jobs.try_for_each(|job| read_chunk(tx, job, &mut reader))
                 .map_err(|error| error.at_step(step))
