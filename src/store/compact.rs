@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::packs::{PackReader, open_pack};
+use super::records::leaf_records;
 use super::save::{PackStream, SharedPack, SharedPacks};
 use super::usage::Usage;
-use super::{CheckpointStore, Sweep, leaf_records, step_record};
+use super::{CheckpointStore, Sweep, step_record};
 use crate::db::{ReadTx, WAVE_BYTES, WriteTx};
 use crate::error::{Error, Result};
 use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, MIN_OWN_PACK_BYTES};

@@ -7,6 +7,7 @@ mod fill;
 mod options;
 mod packs;
 mod reader;
+mod records;
 mod save;
 mod stats;
 mod step_info;
@@ -24,8 +25,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use crate::db::{Database, ReadTx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::path::KeyPath;
-use crate::record::{LeafRecord, StepRecord, from_unix_ns};
+use crate::record::{StepRecord, from_unix_ns};
 use crate::tree::{Checkpoint, LeafSource};
 
 pub use compact::CompactReport;
@@ -305,21 +305,6 @@ fn step_record(tx: &ReadTx, step: u64) -> Result<StepRecord> {
             .at_step(step));
     };
     StepRecord::decode(step, &record).map_err(|error| Error::from(error).at_step(step))
-}
-
-/// The leaf records of a step, with their encoded paths.
-fn leaf_records(tx: &ReadTx, step: u64) -> Result<Vec<(Vec<u8>, LeafRecord)>> {
-    let decode = |(path, record): (Vec<u8>, Vec<u8>)| {
-        let record = LeafRecord::decode(step, &path, &record).map_err(|error| {
-            let error = Error::from(error).at_step(step);
-            match KeyPath::decode(&path) {
-                Ok(path) => error.at_path(&path),
-                Err(_) => error,
-            }
-        })?;
-        Ok((path, record))
-    };
-    tx.leaves(step)?.into_iter().map(decode).collect()
 }
 
 /// The steps with records that can be read, ascending. One that is damaged must not keep others

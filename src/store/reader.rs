@@ -1,6 +1,5 @@
 //! Reading one saved step.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +9,8 @@ use parking_lot::Mutex;
 use super::compare::differences;
 use super::fill::{self, Destination, chunk_error, locate};
 use super::packs::PackReader;
-use super::{StepInfo, leaf_records, step_record};
+use super::records::Records;
+use super::{StepInfo, step_record};
 use crate::codec::{self, ChunkId};
 use crate::db::ReadTx;
 use crate::dtype::zeroed;
@@ -58,7 +58,7 @@ impl StepReader {
     /// `Damaged` with the leaf and chunk if something is not as it was written; `Io`.
     pub fn restore(&self) -> Result<Tree<Leaf<'static>>> {
         let restore = || {
-            let records = self.leaf_records()?;
+            let records = self.records()?;
             let structure = self.structure_of(&records)?;
             let mut fresh = structure.map_leaves(|_, meta| FreshLeaf::new(meta))?;
             self.fill_leaves(fresh_targets(&mut fresh), &records)?;
@@ -75,7 +75,7 @@ impl StepReader {
     /// then parts of `state` may be overwritten.
     pub fn restore_into<C: Checkpoint + ?Sized>(&self, state: &mut C) -> Result<()> {
         let mut restore = || {
-            let records = self.leaf_records()?;
+            let records = self.records()?;
             let saved = self.structure_of(&records)?;
             let targets = state.to_tree_mut();
             targets.check()?;
@@ -102,7 +102,7 @@ impl StepReader {
             let encoded = path.encode();
             let record = self.leaf_record(path, &encoded)?;
             let mut fresh = FreshLeaf::new(record.meta.clone())?;
-            let records = BTreeMap::from([(encoded, record)]);
+            let records = Records::from(vec![(encoded, record)]);
             self.fill_leaves(vec![(path.clone(), LeafMut::fresh(&mut fresh))], &records)?;
             fresh.into_leaf()
         };
@@ -131,12 +131,11 @@ impl StepReader {
         Ok(LeafRecord::decode(self.info.step, encoded, &record)?)
     }
 
-    /// The records of all leaves, by encoded path.
-    fn leaf_records(&self) -> Result<BTreeMap<Vec<u8>, LeafRecord>> {
-        Ok(leaf_records(&self.tx, self.info.step)?.into_iter().collect())
+    fn records(&self) -> Result<Records> {
+        Records::read(&self.tx, self.info.step)
     }
 
-    fn structure_of(&self, records: &BTreeMap<Vec<u8>, LeafRecord>) -> Result<Tree<LeafMeta>> {
+    fn structure_of(&self, records: &Records) -> Result<Tree<LeafMeta>> {
         let step = self.info.step;
         let structure = self.tx.structure(step)?;
         let structure =
@@ -144,10 +143,7 @@ impl StepReader {
         let mut found = 0;
         let tree = decode_structure(step, &structure, &mut |path| {
             found += 1;
-            let record = records.get(&path.encode());
-            record
-                .map(|record| record.meta.clone())
-                .ok_or_else(|| Error::damaged("the record of the leaf is missing").at_path(path))
+            Ok(records.get(path)?.1.meta.clone())
         })?;
         if found != records.len() {
             return Err(Error::damaged(format!(
@@ -159,16 +155,10 @@ impl StepReader {
     }
 
     /// Reads the leaves at the given paths, which have records, to their places.
-    fn fill_leaves(
-        &self,
-        targets: Vec<(KeyPath, LeafMut<'_>)>,
-        records: &BTreeMap<Vec<u8>, LeafRecord>,
-    ) -> Result<()> {
+    fn fill_leaves(&self, targets: Vec<(KeyPath, LeafMut<'_>)>, records: &Records) -> Result<()> {
         let mut leaves = Vec::with_capacity(targets.len());
         for (path, mut target) in targets {
-            let Some((encoded, record)) = records.get_key_value(&path.encode()) else {
-                return Err(Error::damaged("the record of the leaf is missing").at_path(&path));
-            };
+            let (encoded, record) = records.get(&path)?;
             target.prepare(&record.meta).map_err(|error| error.at_path(&path))?;
             leaves.push((path, target, Vec::new(), encoded, record));
         }
@@ -261,7 +251,7 @@ impl StepReader {
 
 impl LeafSource for StepReader {
     fn structure(&self) -> Result<Tree<LeafMeta>> {
-        let structure = || self.structure_of(&self.leaf_records()?);
+        let structure = || self.structure_of(&self.records()?);
         structure().map_err(|error| self.place(error))
     }
 

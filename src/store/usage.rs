@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::iter;
 
-use super::leaf_records;
+use super::records::leaf_records;
 use crate::db::ReadTx;
 use crate::error::Result;
 use crate::record::Extent;

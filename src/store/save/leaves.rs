@@ -14,7 +14,7 @@ use crate::limits::{CHUNK_ALIGN_BYTES, MAX_LEAF_CHUNKS};
 use crate::path::KeyPath;
 use crate::shape::boxes;
 use crate::store::compression::CompressionRules;
-use crate::tree::{Data, LeafKind, LeafMeta, LeafSource};
+use crate::tree::{Data, LeafKind, LeafMeta, LeafSource, Tree};
 
 /// The raw bytes that are encoded while the batch before is written.
 pub(super) const BATCH_BYTES: usize = 8 << 20;
@@ -22,7 +22,7 @@ pub(super) const BATCH_BYTES: usize = 8 << 20;
 /// A leaf that is to be saved, without its contents.
 #[derive(Debug)]
 pub(super) struct PlannedLeaf {
-    pub(super) path: KeyPath,
+    /// The encoded key path.
     pub(super) encoded: Vec<u8>,
     pub(super) meta: LeafMeta,
     pub(super) size_bytes: usize,
@@ -32,6 +32,14 @@ pub(super) struct PlannedLeaf {
 }
 
 impl PlannedLeaf {
+    /// An error of this leaf, with its path.
+    pub(super) fn locate(&self, error: Error) -> Error {
+        match KeyPath::decode(&self.encoded) {
+            Ok(path) => error.at_path(&path),
+            Err(_) => error,
+        }
+    }
+
     /// How the leaf is cut.
     pub(super) fn cuts(&self) -> impl Iterator<Item = (u32, Range<usize>)> {
         // It has far fewer: see `check_chunks`.
@@ -57,7 +65,7 @@ impl PlannedLeaf {
                 "the leaf has {} bytes in {found} chunks, at most {MAX_LEAF_CHUNKS} can be stored",
                 self.size_bytes
             );
-            return Err(Error::invalid(message).advise("split it").at_path(&self.path));
+            return Err(Error::invalid(message).advise("split it"));
         }
         Ok(())
     }
@@ -65,9 +73,8 @@ impl PlannedLeaf {
     /// Checks that a source gives what can be restored: a `bool` is 0 or 1.
     pub(super) fn check_values(&self, raw: &[u8]) -> Result<()> {
         if self.meta.dtype == DType::Bool && bool::view(raw).is_none() {
-            return Err(
-                Error::invalid("a byte of a bool array is neither 0 nor 1").at_path(&self.path)
-            );
+            let error = Error::invalid("a byte of a bool array is neither 0 nor 1");
+            return Err(self.locate(error));
         }
         Ok(())
     }
@@ -95,38 +102,42 @@ pub(super) struct SourceLeaves<'s> {
 impl<'s> SourceLeaves<'s> {
     pub(super) fn new(
         source: &'s dyn LeafSource,
-        metas: Vec<(KeyPath, &LeafMeta)>,
+        structure: &Tree<LeafMeta>,
         compression: &CompressionRules,
     ) -> Result<Self> {
         let all = source.borrow_all();
+        let (mut list, mut contents) = (Vec::new(), Vec::new());
+        structure.visit(&mut |path, node| {
+            let Tree::Leaf(meta) = node else { return Ok(()) };
+            let in_memory = match &all {
+                Some(all) => all.get(list.len()).map(|leaf| leaf.data()),
+                None => source.borrow(path).map(Data::Borrowed),
+            };
+            let plan = || -> Result<_> {
+                meta.check()?;
+                let leaf = PlannedLeaf {
+                    encoded: path.encode(),
+                    size_bytes: meta.size_bytes()?,
+                    meta: meta.clone(),
+                    compression: compression.of(path),
+                    chosen: OnceLock::new(),
+                };
+                leaf.check_chunks()?;
+                Ok((checked(source, &leaf, in_memory)?, leaf))
+            };
+            let (data, leaf) = plan().map_err(|error| error.at_path(path))?;
+            contents.push(data);
+            list.push(leaf);
+            Ok(())
+        })?;
         if let Some(all) = &all
-            && all.len() != metas.len()
+            && all.len() != list.len()
         {
             return Err(Error::invalid(format!(
                 "the source gives the contents of {} leaves, its structure has {}",
                 all.len(),
-                metas.len()
+                list.len()
             )));
-        }
-        let mut list = Vec::with_capacity(metas.len());
-        let mut contents = Vec::with_capacity(metas.len());
-        for (number, (path, meta)) in metas.into_iter().enumerate() {
-            meta.check().map_err(|error| error.at_path(&path))?;
-            let in_memory = match &all {
-                Some(all) => all.get(number).map(|leaf| leaf.data()),
-                None => source.borrow(&path).map(Data::Borrowed),
-            };
-            let leaf = PlannedLeaf {
-                encoded: path.encode(),
-                size_bytes: meta.size_bytes()?,
-                meta: meta.clone(),
-                compression: compression.of(&path),
-                chosen: OnceLock::new(),
-                path,
-            };
-            leaf.check_chunks()?;
-            contents.push(checked(source, &leaf, in_memory)?);
-            list.push(leaf);
         }
         Ok(Self { source, list: Arc::new(list), contents })
     }
@@ -173,15 +184,14 @@ fn checked<'s>(
     leaf: &PlannedLeaf,
     contents: Option<Data<'s>>,
 ) -> Result<Option<Data<'s>>> {
-    let PlannedLeaf { path, meta, size_bytes, .. } = leaf;
+    let PlannedLeaf { meta, size_bytes, .. } = leaf;
     if let Some(contents) = &contents
         && contents.bytes().len() != *size_bytes
     {
         return Err(Error::invalid(format!(
             "the source gives {} bytes for {meta}, expected {size_bytes}",
             contents.bytes().len()
-        ))
-        .at_path(path));
+        )));
     }
     if !matches!(meta.kind, LeafKind::String | LeafKind::Json) {
         return Ok(contents);
@@ -190,7 +200,7 @@ fn checked<'s>(
         Some(text) => text,
         None => Data::shared(read_run(source, leaf, 0..*size_bytes)?),
     };
-    meta.check_text(text.bytes()).map_err(|error| error.at_path(path))?;
+    meta.check_text(text.bytes())?;
     Ok(Some(text))
 }
 
@@ -200,7 +210,7 @@ pub(super) fn read_run(
     leaf: &PlannedLeaf,
     run: Range<usize>,
 ) -> Result<Vec<u8>> {
-    let mut raw: Vec<u8> = zeroed(run.len()).map_err(|error| error.at_path(&leaf.path))?;
+    let mut raw: Vec<u8> = zeroed(run.len()).map_err(|error| leaf.locate(error))?;
     read_run_into(source, leaf, run, &mut raw)?;
     Ok(raw)
 }
@@ -214,10 +224,11 @@ pub(super) fn read_run_into(
 ) -> Result<()> {
     let element_bytes = leaf.meta.dtype.size_bytes();
     let elements = run.start / element_bytes..run.end / element_bytes;
+    let path = KeyPath::decode(&leaf.encoded)?;
     let mut rest = out;
     for region in boxes(&leaf.meta.shape, elements) {
         let (out, after) = rest.split_at_mut(region.elements() * element_bytes);
-        source.read_region(&leaf.path, &region, out).map_err(|error| error.at_path(&leaf.path))?;
+        source.read_region(&path, &region, out).map_err(|error| error.at_path(&path))?;
         rest = after;
     }
     Ok(())

@@ -80,7 +80,7 @@ impl CheckpointStore {
         let writer = self.lock_writer()?;
         let checked = self.check_free(step, options)?;
         let structure = source.structure()?;
-        let leaves = SourceLeaves::new(source, structure.leaves()?, &self.options.compression)?;
+        let leaves = SourceLeaves::new(source, &structure, &self.options.compression)?;
         let plan = Plan { step, custom_metadata: options.checked_metadata()?, structure };
         let reuse = self.reuse(&writer, checked, &leaves.list)?;
         let encoder = Encoder { leaves: &leaves.list, reuse: &reuse };

@@ -17,8 +17,8 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::record::{LeafRecord, StoredChunk};
 use crate::store::fill::chunk_error;
-use crate::store::leaf_records;
 use crate::store::packs::PackReader;
+use crate::store::records::leaf_records;
 use crate::tree::{Buffer, Data};
 
 /// The newest step, as far as the next save can reuse it.

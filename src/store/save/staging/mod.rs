@@ -81,7 +81,7 @@ impl CheckpointStore {
         let stage = || {
             self.check_free(step, options)?;
             let structure = source.structure()?;
-            let leaves = SourceLeaves::new(source, structure.leaves()?, &self.options.compression)?;
+            let leaves = SourceLeaves::new(source, &structure, &self.options.compression)?;
             let plan = Plan { step, custom_metadata: options.checked_metadata()?, structure };
             let (sender, parts) = channel();
             let list = Arc::clone(&leaves.list);
@@ -134,7 +134,7 @@ impl Stager<'_> {
         let list = Arc::clone(&self.leaves.list);
         let mut filler = Filler { arena, stuck, block: None, stager: &mut self, whole: Vec::new() };
         for (number, leaf) in list.iter().enumerate() {
-            filler.leaf(number, leaf).map_err(|error| error.at_path(&leaf.path))?;
+            filler.leaf(number, leaf).map_err(|error| leaf.locate(error))?;
         }
         filler.flush();
         let waited = self.accepted.waited.saturating_sub(waited_before);

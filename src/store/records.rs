@@ -1,0 +1,69 @@
+//! The leaf records of a step, by path.
+
+use std::cell::Cell;
+
+use crate::db::ReadTx;
+use crate::error::{Error, Result};
+use crate::path::KeyPath;
+use crate::record::LeafRecord;
+
+/// A leaf record with the encoded path of its leaf.
+pub(super) type PathAndRecord = (Vec<u8>, LeafRecord);
+
+/// The leaf records of a step, in the order of their encoded paths.
+pub(super) fn leaf_records(tx: &ReadTx, step: u64) -> Result<Vec<PathAndRecord>> {
+    let decode = |(path, record): (Vec<u8>, Vec<u8>)| {
+        let record = LeafRecord::decode(step, &path, &record).map_err(|error| {
+            let error = Error::from(error).at_step(step);
+            match KeyPath::decode(&path) {
+                Ok(path) => error.at_path(&path),
+                Err(_) => error,
+            }
+        })?;
+        Ok((path, record))
+    };
+    tx.leaves(step)?.into_iter().map(decode).collect()
+}
+
+/// The leaf records of a step, to be looked up by path.
+///
+/// Whoever asks for them goes through a tree, whose order is mostly that of the paths: the record
+/// after the one found last is tried first.
+pub(super) struct Records {
+    list: Vec<PathAndRecord>,
+    next: Cell<usize>,
+}
+
+impl Records {
+    pub(super) fn read(tx: &ReadTx, step: u64) -> Result<Self> {
+        Ok(Self::from(leaf_records(tx, step)?))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// The record of the leaf at `path`.
+    ///
+    /// # Errors
+    /// `Damaged` if it is missing: the structure of the step has the leaf.
+    pub(super) fn get(&self, path: &KeyPath) -> Result<&PathAndRecord> {
+        let encoded = path.encode();
+        let has_path = |row: &&PathAndRecord| row.0 == encoded;
+        let place = match self.list.get(self.next.get()).filter(has_path) {
+            Some(_) => Ok(self.next.get()),
+            None => self.list.binary_search_by(|row| row.0.cmp(&encoded)),
+        };
+        if let Ok(place) = place {
+            self.next.set(place + 1);
+        }
+        let found = place.ok().and_then(|place| self.list.get(place));
+        found.ok_or_else(|| Error::damaged("the record of the leaf is missing").at_path(path))
+    }
+}
+
+impl From<Vec<PathAndRecord>> for Records {
+    fn from(list: Vec<PathAndRecord>) -> Self {
+        Self { list, next: Cell::new(0) }
+    }
+}
