@@ -1,6 +1,7 @@
 //! The limits: the same bytes copied in memory, and through plain file operations.
 
 use std::fs::{self, File, OpenOptions};
+use std::hint::black_box;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -9,6 +10,9 @@ use std::thread;
 use rustix::fs::{FallocateFlags, fallocate, syncfs};
 
 use crate::common::state::State;
+
+/// The page that a pack of a store takes.
+const PAGE_BYTES: usize = 512 << 10;
 
 /// What is known of the file before it is written.
 #[derive(Clone, Copy)]
@@ -61,27 +65,54 @@ pub(crate) fn write(path: &Path, state: &State) {
 
 /// Reads the file that [`write()`] wrote into the arrays of `target`, on several threads.
 pub(crate) fn read_into(path: &Path, target: &mut State, threads: usize) {
-    let arrays = target.arrays_mut().into_iter().map(|array| array.values.bytes_mut());
-    read(path, arrays.collect(), threads);
+    read(path, pieces(target), threads, read_direct);
+}
+
+/// Reads it as a store does that has a pager between the file and its caller, and checks what it
+/// reads: part by part into a new buffer of a page, which is then checksummed and copied.
+pub(crate) fn read_through_pages(path: &Path, target: &mut State, threads: usize) {
+    read(path, pieces(target), threads, |file, piece, offset| {
+        let mut offset = offset;
+        for part in piece.chunks_mut(PAGE_BYTES) {
+            let mut page = vec![0; part.len()];
+            read_direct(file, &mut page, offset);
+            black_box(crc32fast::hash(&page));
+            part.copy_from_slice(&page);
+            offset += page.len() as u64;
+        }
+    });
+}
+
+fn pieces(target: &mut State) -> Vec<&mut [u8]> {
+    target.arrays_mut().into_iter().map(|array| array.values.bytes_mut()).collect()
 }
 
 /// Reads the file into memory that is new.
 pub(crate) fn read_fresh(path: &Path, bytes: u64, threads: usize) -> Vec<u8> {
     let mut memory = vec![0; usize::try_from(bytes).expect("memory can be addressed")];
-    read(path, vec![&mut memory], threads);
+    read(path, vec![&mut memory], threads, read_direct);
     memory
 }
 
 /// Reads a part of the file into memory that is new.
 pub(crate) fn read_part_fresh(path: &Path, bytes: usize) -> Vec<u8> {
     let mut memory = vec![0; bytes];
-    File::open(path).and_then(|file| file.read_exact_at(&mut memory, 0)).expect("the bytes");
+    read_direct(&File::open(path).expect("the file"), &mut memory, 0);
     memory
+}
+
+fn read_direct(file: &File, piece: &mut [u8], offset: u64) {
+    file.read_exact_at(piece, offset).expect("the bytes");
 }
 
 /// Fills `pieces` from the file, which holds them one after the other. Each thread reads one
 /// stretch of the file.
-fn read(path: &Path, pieces: Vec<&mut [u8]>, threads: usize) {
+fn read(
+    path: &Path,
+    pieces: Vec<&mut [u8]>,
+    threads: usize,
+    read_piece: impl Fn(&File, &mut [u8], u64) + Sync,
+) {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let share = total.div_ceil(threads).max(1);
     let mut parts: Vec<Vec<(u64, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
@@ -99,7 +130,7 @@ fn read(path: &Path, pieces: Vec<&mut [u8]>, threads: usize) {
     let read_part = |part: Vec<(u64, &mut [u8])>| {
         let file = File::open(path).expect("the file");
         for (offset, piece) in part {
-            file.read_exact_at(piece, offset).expect("the bytes");
+            read_piece(&file, piece, offset);
         }
     };
     thread::scope(|scope| {

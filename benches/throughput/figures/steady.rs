@@ -5,8 +5,13 @@ use super::{KEPT, Run, store_file};
 use crate::report::{Row, Rows};
 use crate::workload::Workload;
 
-pub(super) const METRICS: &[&str] =
-    &["steady_save", "steady_restore", "steady_memory", "steady_file_size"];
+pub(super) const METRICS: &[&str] = &[
+    "steady_save",
+    "steady_restore",
+    "steady_restore_beside_pages",
+    "steady_memory",
+    "steady_file_size",
+];
 
 pub(super) fn run(run: &Run, rows: &mut Rows) {
     use std::os::unix::fs::MetadataExt;

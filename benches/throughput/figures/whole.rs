@@ -27,6 +27,7 @@ pub(super) const METRICS: &[&str] = &[
     "save_memory",
     "restore_into_memory",
     "restore_fresh_memory",
+    "restore_into_beside_pages",
     "raw_leaf_read",
     "raw_memcpy",
     "raw_write_new",
@@ -34,6 +35,7 @@ pub(super) const METRICS: &[&str] = &[
     "raw_write_existing",
     "raw_read_into_1_thread",
     "raw_read_into",
+    "raw_read_through_pages",
     "raw_read_fresh_1_thread",
     "raw_read_fresh",
 ];
@@ -60,6 +62,7 @@ pub(super) fn run(run: &Run, rows: &mut Rows) {
     samples.save_costs(rows);
     samples.memory(rows);
     samples.leaf(leaf_bytes, rows);
+    rows.other(samples.restore_beside_pages("restore_into_beside_pages"));
     samples.raw_rates(raw_metrics(), rows);
 
     let mut w3 = Bench::new(run, &Workload::one_array(run.pick(Scale::Whole, Scale::Eighth)));
@@ -133,6 +136,9 @@ impl Bench {
             raw::read_into(&self.raw_path, &mut self.target, threads);
             self.samples.add(metric, &meter);
         }
+        let meter = self.start();
+        raw::read_through_pages(&self.raw_path, &mut self.target, THREADS.get());
+        self.samples.add("raw_read_through_pages", &meter);
         for array in self.target.arrays_mut() {
             array.values.bytes_mut().fill(0);
         }
