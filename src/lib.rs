@@ -10,6 +10,7 @@
 //!   bytes and JSON values at [`KeyPath`]s. [`Checkpoint`] makes a type of yours a state,
 //!   [`checkpoint_fields!`] does it for structs.
 //! * [`LeafSource`] is the joint: whatever has leaves can be saved.
+//! * [`sharding`] says which region of an array each device of a mesh holds.
 //! * [`Error`] says what, where, and what to do.
 //!
 //! # Example
@@ -51,6 +52,7 @@ compile_error!(
 );
 
 pub mod limits;
+pub mod sharding;
 
 mod codec;
 mod db;

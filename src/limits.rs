@@ -19,6 +19,9 @@ pub const MAX_PATH_BYTES: usize = 32 * 1024;
 /// The most dimensions of one array, as in `NumPy` 2.
 pub const MAX_DIMENSIONS: usize = 64;
 
+/// The most devices of a mesh: more than the largest machines have, and few enough to be listed.
+pub const MAX_MESH_DEVICES: usize = 1 << 20;
+
 /// The most leaves, and the most tree nodes, of one step.
 pub const MAX_LEAVES: usize = 1 << 24;
 

@@ -11,6 +11,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("path", 0),
     ("dtype", 0),
     ("shape", 0),
+    ("sharding", 1),
     ("tree", 1),
     ("codec", 2),
     ("record", 3),
