@@ -132,6 +132,57 @@ fn a_step_that_is_being_read_keeps_its_place() {
     assert_eq!(fs::metadata(store.path()).unwrap().len(), before);
 }
 
+/// Three of these take more than a pack, so the chunk of the last one goes on in a second.
+fn one_chunk(seed: u32) -> Tree<Leaf<'static>> {
+    Tree::Leaf(Leaf::from_vec(common::gappy(seed, 65_532), [65_532]).unwrap())
+}
+
+/// A step with one chunk, which is in two packs, was committed and could not be read.
+#[test]
+fn a_step_may_have_more_packs_than_chunks() {
+    let store = Store::new(Compression::Lz4);
+    let leaves = |names: &[&'static str]| {
+        Tree::map(names.iter().map(|name| (*name, one_chunk(u32::from(name.as_bytes()[0])))))
+    };
+    store.save(1, &leaves(&["a", "b", "c"]));
+    let report = store.store.save(2, &leaves(&["c"]), &SaveOptions::new()).unwrap();
+    assert_eq!(report.cost.written_chunks, 0);
+    store.check(&[(1, leaves(&["a", "b", "c"])), (2, leaves(&["c"]))]);
+    assert_eq!(store.store.steps().unwrap().len(), 2);
+    store.store.delete(1).unwrap();
+    assert_eq!(store.store.stats().unwrap().packs, 2);
+    store.check(&[(2, leaves(&["c"]))]);
+}
+
+/// What moves may get into two packs; what moves once need not move again.
+#[test]
+fn a_chunk_that_moves_may_get_into_two_packs() {
+    let store = Store::new(Compression::Lz4);
+    let state = |seed: u32, names: &[&'static str]| {
+        let leaf = |name: &&'static str| (*name, one_chunk(seed + u32::from(name.as_bytes()[0])));
+        Tree::map(names.iter().map(leaf))
+    };
+    let mut states = Vec::new();
+    for round in 1..4 {
+        let seed = round * 1000;
+        let step = u64::from(2 * round);
+        store.save(step, &state(seed, &["a", "b", "c"]));
+        store.save(step + 1, &state(seed, &["a"]));
+        store.store.delete(step).unwrap();
+        states.push((step + 1, state(seed, &["a"])));
+    }
+    let report = store.store.compact().unwrap();
+    assert_eq!(report.repacked_packs, 3);
+    store.check(&states);
+    assert_eq!(store.store.stats().unwrap().packs, 2);
+    assert_eq!(store.store.steps().unwrap().len(), 3);
+    // A step of its own now has the chunk that is in both packs.
+    store.store.delete(3).unwrap();
+    store.store.delete(5).unwrap();
+    store.check(&states[2..]);
+    assert_eq!(store.store.stats().unwrap().packs, 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

@@ -108,7 +108,10 @@ impl StepRecord {
         };
         let payload = rkyv::to_bytes::<rancor::Error>(&archive)
             .map_err(|error| Kind::Step.archive(&error))?;
-        seal_within_limit(Kind::Step, &step.to_le_bytes(), &payload)
+        let record = seal_within_limit(Kind::Step, &step.to_le_bytes(), &payload)?;
+        // A step that can't be read again must not be committed.
+        Self::decode(step, &record)?;
+        Ok(record)
     }
 
     pub(crate) fn decode(step: u64, record: &[u8]) -> Result<Self, RecordError> {
@@ -130,7 +133,8 @@ impl StepRecord {
         let packs = pack_ranges(&archive.packs)?;
         let chunk_count = archive.chunk_count.to_native();
         let pack_count = packs.iter().fold(0, |sum: u64, range| sum.saturating_add(range.count));
-        if pack_count > chunk_count {
+        // A chunk may begin in one pack and end in the next.
+        if pack_count > chunk_count.saturating_mul(2) {
             return Err(
                 Kind::Step.content(format!("it uses {pack_count} packs for {chunk_count} chunks"))
             );
@@ -217,7 +221,7 @@ mod tests {
             let range = |&(first, count): &(u64, u64)| PackRange { first, count };
             let packs = packs.iter().map(range).collect();
             let record = StepRecord { packs, chunk_count: u64::MAX, ..record() };
-            StepRecord::decode(12, &record.encode(12).unwrap()).map_err(|error| error.to_string())
+            record.encode(12).map_err(|error| error.to_string())
         };
         assert!(decode(&[(1, 2), (3, 1), (9, 1 << 60)]).is_ok());
         assert!(decode(&[(u64::MAX, 1)]).is_ok());
@@ -232,6 +236,19 @@ mod tests {
             let error = decode(packs).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
+    }
+
+    #[test]
+    fn there_are_at_most_twice_as_many_packs_as_chunks() {
+        let with = |count| StepRecord {
+            chunk_count: 4,
+            packs: vec![PackRange { first: 1, count: 3 }, PackRange { first: 9, count }],
+            ..record()
+        };
+        let bytes = with(5).encode(12).unwrap();
+        assert_eq!(StepRecord::decode(12, &bytes).unwrap(), with(5));
+        let error = with(6).encode(12).unwrap_err().to_string();
+        assert!(error.contains("it uses 9 packs for 4 chunks"), "{error}");
     }
 
     #[test]
