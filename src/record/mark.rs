@@ -5,6 +5,9 @@ use super::envelope::{Kind, open, seal};
 
 const IDENTITY: &[u8] = b"pack_mark";
 
+/// No store gets that far; numbers below it, added to each other, don't overflow.
+const MAX_MARK: u64 = 1 << 62;
+
 pub(crate) fn encode_mark(mark: u64) -> Vec<u8> {
     seal(Kind::Mark, IDENTITY, &mark.to_le_bytes())
 }
@@ -14,7 +17,11 @@ pub(crate) fn decode_mark(record: &[u8]) -> Result<u64, RecordError> {
     let bytes = payload.try_into().map_err(|_| {
         Kind::Mark.content(format!("its payload has {} bytes, expected 8", payload.len()))
     })?;
-    Ok(u64::from_le_bytes(bytes))
+    let mark = u64::from_le_bytes(bytes);
+    if mark > MAX_MARK {
+        return Err(Kind::Mark.content(format!("it is {mark}, more than the limit of {MAX_MARK}")));
+    }
+    Ok(mark)
 }
 
 #[cfg(test)]
@@ -27,5 +34,12 @@ mod tests {
         let mut record = encode_mark(3);
         record[9] ^= 1;
         assert!(decode_mark(&record).is_err());
+    }
+
+    #[test]
+    fn a_mark_that_no_store_reaches_is_refused() {
+        assert_eq!(decode_mark(&encode_mark(MAX_MARK)), Ok(MAX_MARK));
+        let error = decode_mark(&encode_mark(u64::MAX)).unwrap_err().to_string();
+        assert!(error.contains("more than the limit of 4611686018427387904"), "{error}");
     }
 }

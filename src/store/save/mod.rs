@@ -33,9 +33,6 @@ pub(super) use reuse::LastStep;
 pub(super) use shared_pack::{PackStream, SharedPack, SharedPacks};
 pub(crate) use staging::{Arena, StagedSave};
 
-/// Far more packs than a file can hold, and far from the largest number.
-const MAX_PACK_MARK: u64 = 1 << 62;
-
 /// From what is known of all steps, the new one included, ascending: which are to go.
 pub(super) type Retention<'r> = dyn Fn(&[StepInfo]) -> Vec<u64> + 'r;
 
@@ -187,9 +184,6 @@ impl CheckpointStore {
         }
         let record = saved.and_then(|record| StepRecord::decode(step, &record).ok());
         let mark = tx.pack_mark()?;
-        if mark > MAX_PACK_MARK {
-            return Err(Error::damaged(format!("the pack mark is {mark}, which no store reaches")));
-        }
         Ok(Checked { mark, was_pinned: record.is_some_and(|record| record.pinned) })
     }
 
