@@ -139,6 +139,7 @@ impl<'s> SourceLeaves<'s> {
                 list.len()
             )));
         }
+        check_total(&list)?;
         Ok(Self { source, list: Arc::new(list), contents })
     }
 
@@ -176,6 +177,19 @@ impl<'s> SourceLeaves<'s> {
 
 /// The chunks of one leaf, of which there may be very many: one after the other.
 pub(super) type LeafChunks<'b, 's> = Box<dyn Iterator<Item = Chunk<'s>> + 'b>;
+
+/// Checks that the leaves have at most as many bytes as a file can have, so that sums of their lengths
+/// don't overflow. A source that isn't in memory may claim anything.
+fn check_total(leaves: &[PlannedLeaf]) -> Result<()> {
+    let most = usize::try_from(i64::MAX).unwrap_or(usize::MAX);
+    let total = leaves.iter().try_fold(0usize, |sum, leaf| sum.checked_add(leaf.size_bytes));
+    if total.is_none_or(|total| total > most) {
+        let message =
+            format!("its leaves have more than {most} bytes in all, which no file can hold");
+        return Err(Error::invalid(message).advise("check the shapes that the source gives"));
+    }
+    Ok(())
+}
 
 /// The contents of a leaf, as long as they should be. A string or JSON value is checked to be one;
 /// a text has no parts that could be checked on their own, so it is read as a whole.
@@ -277,5 +291,29 @@ impl<'b> Batches<'b> for SourceBatches<'b> {
         let contents = self.leaves.contents.get(leaf).and_then(Option::as_ref);
         let unchanged = self.changed.get(leaf) == Some(&false);
         contents.map_or_else(Memory::default, |data| Memory::of(data, unchanged))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::Shape;
+
+    #[test]
+    fn leaves_have_no_more_bytes_in_all_than_a_file() {
+        let leaf = || PlannedLeaf {
+            encoded: Vec::new(),
+            meta: LeafMeta::array(DType::U8, Shape::new([1]).unwrap()),
+            size_bytes: 1 << 62,
+            compression: Compression::BitPlanes,
+            chosen: OnceLock::new(),
+        };
+        let check =
+            |count| check_total(&std::iter::repeat_with(leaf).take(count).collect::<Vec<_>>());
+        assert!(check(1).is_ok());
+        for count in [2, 3, 4, 9] {
+            let error = check(count).unwrap_err().to_string();
+            assert!(error.contains("more than 9223372036854775807 bytes in all"), "{error}");
+        }
     }
 }

@@ -267,6 +267,7 @@ impl<'d> Packer<'d> {
         let mut totals = Totals::default();
         let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());
         for (number, (leaf, packed)) in encoder.leaves.iter().zip(self.leaves).enumerate() {
+            check_whole(leaf, &packed.chunks)?;
             let record = LeafRecord { meta: leaf.meta.clone(), chunks: packed.chunks };
             totals.add(&leaf.encoded, &record);
             rows.push((leaf.encoded.clone(), record.encode(self.step, &leaf.encoded)?));
@@ -281,4 +282,18 @@ impl<'d> Packer<'d> {
             last: LastStep::new(self.step, last),
         })
     }
+}
+
+/// Checks that the chunks of `leaf` are all there and written, so that no step can be committed that
+/// lacks some of them.
+fn check_whole(leaf: &PlannedLeaf, chunks: &[StoredChunk]) -> Result<()> {
+    let written = chunks.iter().filter(|chunk| chunk.pack != 0);
+    let written: u64 = written.map(|chunk| u64::from(chunk.info.raw_len)).sum();
+    if u64::try_from(leaf.size_bytes) == Ok(written) {
+        return Ok(());
+    }
+    let size_bytes = leaf.size_bytes;
+    let message = format!("{written} of the {size_bytes} bytes of the leaf were written");
+    let error = Error::invalid(message).advise("this is a bug in milepost, please report it");
+    Err(leaf.locate(error))
 }

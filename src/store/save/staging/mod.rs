@@ -297,7 +297,7 @@ impl Batches<'static> for StagedBatches<'_> {
                             let raw = Raw::Staged(Arc::clone(&block), run);
                             Chunk { leaf, index, raw }
                         };
-                        return Ok(pieces.into_iter().map(chunk).collect());
+                        batch.extend(pieces.into_iter().map(chunk));
                     }
                     Ok(Part::End(accepted)) => self.accepted = Some(accepted),
                     Err(_) => {
