@@ -1,8 +1,8 @@
 //! Floats with raised exponents.
 //!
 //! The exponents of a chunk of weights are a few neighbours, but in binary they may differ in all bits:
-//! 127 is `01111111`, 128 is `10000000`. So all are raised by the same amount, with which the largest
-//! of them has all bits set: then the high bits of most are set, and their planes repeat.
+//! 127 is `01111111`, 128 is `10000000`. So all are raised by the same amount, such that the largest
+//! becomes the one with all bits set: then the high bits of most are set, and their planes repeat.
 //!
 //! Raising adds to an element as an unsigned integer. As no exponent passes the largest, nothing is
 //! carried into the sign, and subtracting gives every bit back, those of NaNs and infinities too.
@@ -15,7 +15,7 @@ pub(super) struct Exponents {
     width: Width,
     fraction_bits: u32,
     /// The exponent with all bits set.
-    pub(super) largest: u32,
+    pub(super) all_set: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +35,13 @@ impl Exponents {
             DType::F64 | DType::Complex128 => (Width::Eight, 52, 11),
             _ => return None,
         };
-        Some(Self { width, fraction_bits, largest: (1 << exponent_bits) - 1 })
+        Some(Self { width, fraction_bits, all_set: (1 << exponent_bits) - 1 })
     }
 
     /// By how much the exponents of `raw` can be raised.
-    pub(super) fn room(self, raw: &[u8]) -> u32 {
+    pub(super) fn headroom(self, raw: &[u8]) -> u32 {
         let shift = self.fraction_bits;
-        let exponent = |bits: u64| u32::try_from(bits >> shift).unwrap_or(u32::MAX) & self.largest;
+        let exponent = |bits: u64| u32::try_from(bits >> shift).unwrap_or(u32::MAX) & self.all_set;
         let largest = match self.width {
             Width::Two => raw
                 .as_chunks()
@@ -59,10 +59,10 @@ impl Exponents {
                 raw.as_chunks().0.iter().map(|bytes| exponent(u64::from_le_bytes(*bytes))).max()
             }
         };
-        self.largest - largest.unwrap_or(self.largest)
+        self.all_set - largest.unwrap_or(self.all_set)
     }
 
-    /// Raises all exponents by `amount`, at most [`room`](Self::room).
+    /// Raises all exponents by `amount`, at most their [`headroom`](Self::headroom).
     pub(super) fn raise(self, amount: u32, elements: &mut [u8]) {
         self.add(u64::from(amount) << self.fraction_bits, elements);
     }
@@ -112,12 +112,12 @@ mod tests {
             for (dtype, exponents) in floats() {
                 let whole = bytes.len() - bytes.len() % dtype.size_bytes();
                 let mut elements = bytes[..whole].to_vec();
-                let room = exponents.room(&elements);
-                exponents.raise(room, &mut elements);
+                let headroom = exponents.headroom(&elements);
+                exponents.raise(headroom, &mut elements);
                 if whole > 0 {
-                    prop_assert_eq!(exponents.room(&elements), 0);
+                    prop_assert_eq!(exponents.headroom(&elements), 0);
                 }
-                exponents.lower(room, &mut elements);
+                exponents.lower(headroom, &mut elements);
                 prop_assert_eq!(&elements, &bytes[..whole]);
             }
         }
@@ -128,11 +128,11 @@ mod tests {
         let exponents = Exponents::of(DType::F32).unwrap();
         let mut elements = [-1.5f32, 0.375].map(f32::to_le_bytes).concat();
         // The exponent of 1.5 is 127, and 255 is that of infinity.
-        assert_eq!(exponents.room(&elements), 128);
+        assert_eq!(exponents.headroom(&elements), 128);
         exponents.raise(128, &mut elements);
         let bits = [0xffc0_0000u32, 0x7ec0_0000].map(u32::to_le_bytes).concat();
         assert_eq!(elements, bits);
-        assert_eq!(exponents.room(&f32::NAN.to_le_bytes()), 0);
-        assert_eq!(exponents.room(&0f32.to_le_bytes()), 255);
+        assert_eq!(exponents.headroom(&f32::NAN.to_le_bytes()), 0);
+        assert_eq!(exponents.headroom(&0f32.to_le_bytes()), 255);
     }
 }

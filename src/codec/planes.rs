@@ -14,33 +14,34 @@ const LENGTH_BYTES: usize = size_of::<u32>();
 
 /// The planes of one chunk.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
+pub(super) struct Planes {
     unit: Unit,
     /// The bytes of what is split: a whole element, or a component of a complex number.
     width: usize,
-    planes: usize,
+    count: usize,
     plane_bytes: usize,
     /// How many elements the last byte of a plane is only begun with; 0 if it is full.
     begun: usize,
 }
 
-impl Layout {
+impl Planes {
     /// The planes of `raw_len` bytes; none if those are not a whole number of elements.
     pub(super) fn new(unit: Unit, dtype: DType, raw_len: usize) -> Result<Self, ChunkError> {
         let width = component_bytes(dtype);
         if !raw_len.is_multiple_of(width) {
             return Err(ChunkError::Elements { expected: width, found: raw_len });
         }
-        let (elements, planes) = (raw_len / width, plane_count(unit, width));
+        let (elements, count) = (raw_len / width, plane_count(unit, width));
         let (plane_bytes, begun) = match unit {
             Unit::Byte => (elements, 0),
             Unit::Bit => (elements.div_ceil(8), elements % 8),
         };
-        Ok(Self { unit, width, planes, plane_bytes, begun })
+        Ok(Self { unit, width, count, plane_bytes, begun })
     }
 
-    fn header_bytes(self) -> usize {
-        self.planes * LENGTH_BYTES
+    /// The bytes of the header: one length for each plane.
+    pub(super) fn header_bytes(self) -> usize {
+        self.count * LENGTH_BYTES
     }
 }
 
@@ -54,7 +55,7 @@ fn component_bytes(dtype: DType) -> usize {
 
 /// Encodes `raw` to the end of `stored`, using `memory` for its planes.
 pub(super) fn encode(
-    layout: Layout,
+    layout: Planes,
     raw: &[u8],
     lz4: &mut Lz4,
     memory: &mut Vec<u8>,
@@ -65,7 +66,7 @@ pub(super) fn encode(
     if layout.plane_bytes == 0 {
         return;
     }
-    memory.resize(layout.planes * layout.plane_bytes, 0);
+    memory.resize(layout.count * layout.plane_bytes, 0);
     split(layout.unit, layout.width, raw, memory);
     for (number, plane) in memory.chunks_exact(layout.plane_bytes).enumerate() {
         let bytes = lz4.compress(plane).unwrap_or(plane);
@@ -81,7 +82,7 @@ pub(super) fn encode(
 
 /// Decodes `stored` to `raw`, using `memory` for planes.
 pub(super) fn decode(
-    layout: Layout,
+    layout: Planes,
     stored: &[u8],
     raw: &mut [u8],
     memory: &mut Vec<u8>,
@@ -90,7 +91,7 @@ pub(super) fn decode(
     if layout.plane_bytes == 0 {
         return Ok(());
     }
-    memory.resize(layout.planes * layout.plane_bytes, 0);
+    memory.resize(layout.count * layout.plane_bytes, 0);
     let mut planes: [&[u8]; MAX_PLANES] = [&[]; MAX_PLANES];
     let parts = lengths.iter().zip(memory.chunks_exact_mut(layout.plane_bytes));
     for (number, (place, (length, memory))) in planes.iter_mut().zip(parts).enumerate() {
@@ -111,13 +112,13 @@ pub(super) fn decode(
             return Err(ChunkError::PlanePadding { plane: number, elements: layout.begun, last });
         }
     }
-    join(layout.unit, layout.width, planes.get(..layout.planes).unwrap_or_default(), raw);
+    join(layout.unit, layout.width, planes.get(..layout.count).unwrap_or_default(), raw);
     Ok(())
 }
 
 /// The header, whose lengths are all possible and sum up to what follows, and what follows.
 fn parse_header(
-    layout: Layout,
+    layout: Planes,
     stored: &[u8],
 ) -> Result<(&[[u8; LENGTH_BYTES]], &[u8]), ChunkError> {
     let expected = layout.header_bytes();
@@ -148,8 +149,8 @@ mod tests {
     use super::*;
 
     /// Ten numbers of which both bytes are equal everywhere, as bit planes: 16 planes of two bytes.
-    fn layout() -> Layout {
-        Layout::new(Unit::Bit, DType::BF16, 20).unwrap()
+    fn layout() -> Planes {
+        Planes::new(Unit::Bit, DType::BF16, 20).unwrap()
     }
 
     fn stored(lengths: [u32; 16], planes: &[u8]) -> Vec<u8> {
@@ -203,9 +204,9 @@ mod tests {
     #[test]
     fn chunks_are_whole_elements() {
         let error = ChunkError::Elements { expected: 8, found: 20 };
-        assert_eq!(Layout::new(Unit::Byte, DType::F64, 20).unwrap_err(), error);
+        assert_eq!(Planes::new(Unit::Byte, DType::F64, 20).unwrap_err(), error);
         // Of complex numbers it is the components that are split.
-        assert_eq!(Layout::new(Unit::Byte, DType::Complex128, 24).unwrap().planes, 8);
-        assert_eq!(Layout::new(Unit::Bit, DType::Complex64, 4).unwrap().planes, 32);
+        assert_eq!(Planes::new(Unit::Byte, DType::Complex128, 24).unwrap().count, 8);
+        assert_eq!(Planes::new(Unit::Bit, DType::Complex64, 4).unwrap().count, 32);
     }
 }

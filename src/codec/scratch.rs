@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::exponents::Exponents;
 use super::lz4::Lz4;
-use super::planes::{self, Layout};
+use super::planes::{self, Planes};
 use super::transpose::Unit;
 use super::{Codec, is_worth_it};
 use crate::dtype::DType;
@@ -41,16 +41,16 @@ impl Scratch {
             Codec::BytePlanes => Unit::Byte,
             Codec::BitPlanes | Codec::RaisedBitPlanes => Unit::Bit,
         };
-        let layout = Layout::new(unit, dtype, raw.len()).ok()?;
+        let layout = Planes::new(unit, dtype, raw.len()).ok()?;
         let Self { lz4, planes, raised, stored } = self;
         stored.clear();
         let exponents = Exponents::of(dtype).filter(|_| codec == Codec::RaisedBitPlanes);
         let elements = exponents.map_or(raw, |exponents| {
-            let room = exponents.room(raw);
-            stored.extend(room.to_le_bytes());
+            let raise_by = exponents.headroom(raw);
+            stored.extend(raise_by.to_le_bytes());
             raised.clear();
             raised.extend_from_slice(raw);
-            exponents.raise(room, raised);
+            exponents.raise(raise_by, raised);
             raised
         });
         planes::encode(layout, elements, lz4, planes, stored);
