@@ -218,12 +218,13 @@ impl Shared {
         let began = Instant::now();
         let mut queue = self.queue.lock();
         while queue.under_way().count() > self.options.queue_length {
-            match (self.options.when_full, admission) {
-                (WhenFull::Skip, Admission::ByPolicy) => return None,
-                (WhenFull::KeepNewest, _) if queue.supersede(step) => {
-                    self.changed.notify_all();
-                }
-                _ => self.changed.wait(&mut queue),
+            if self.options.when_full == WhenFull::Skip && admission == Admission::ByPolicy {
+                return None;
+            }
+            if self.options.when_full == WhenFull::KeepNewest && queue.supersede(step) {
+                self.changed.notify_all();
+            } else {
+                self.changed.wait(&mut queue);
             }
         }
         Some(began.elapsed())

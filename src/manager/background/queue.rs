@@ -33,9 +33,39 @@ pub(super) struct Queue {
     /// How many saves were accepted so far.
     accepted: u64,
     /// Errors that no later save has returned yet, and those that nobody who waited has.
-    untold_to_saves: VecDeque<Error>,
-    untold_to_waits: VecDeque<Error>,
+    untold_to_saves: Untold,
+    untold_to_waits: Untold,
     pub(super) closing: bool,
+}
+
+/// Errors in their order: the oldest ones, and how many came after them.
+#[derive(Default)]
+struct Untold {
+    oldest: VecDeque<Error>,
+    more: u64,
+}
+
+impl Untold {
+    /// A trainer may never ask, and go on while each save fails.
+    const MOST: usize = 100;
+
+    fn push(&mut self, error: Error) {
+        if self.oldest.len() < Self::MOST {
+            self.oldest.push_back(error);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// The oldest error. The last one that was kept says how many were not.
+    fn pop(&mut self) -> Option<Error> {
+        let error = self.oldest.pop_front()?;
+        if !self.oldest.is_empty() || self.more == 0 {
+            return Some(error);
+        }
+        let more = std::mem::take(&mut self.more);
+        Some(error.with_note(&format!("{more} saves after it failed, too: their handles say why")))
+    }
 }
 
 #[derive(Default, PartialEq, Eq)]
@@ -84,8 +114,8 @@ impl Queue {
     pub(super) fn finish(&mut self, error: Option<Error>) {
         self.active = None;
         if let Some(error) = error {
-            self.untold_to_saves.push_back(error.clone());
-            self.untold_to_waits.push_back(error);
+            self.untold_to_saves.push(error.clone());
+            self.untold_to_waits.push(error);
         }
     }
 
@@ -110,13 +140,37 @@ impl Queue {
 
     /// The oldest error that no save has returned yet, instead of saving `step`.
     pub(super) fn tell_save(&mut self, step: u64) -> Result<()> {
-        let Some(error) = self.untold_to_saves.pop_front() else { return Ok(()) };
+        let Some(error) = self.untold_to_saves.pop() else { return Ok(()) };
         let instead = format!("this save failed in the background, and step {step} was not begun");
         Err(error.with_note(&instead))
     }
 
     /// The oldest error that nobody who waited has got yet.
     pub(super) fn tell_wait(&mut self) -> Result<()> {
-        self.untold_to_waits.pop_front().map_or(Ok(()), Err)
+        self.untold_to_waits.pop().map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_that_nobody_asks_for_are_counted() {
+        let mut untold = Untold::default();
+        for number in 0..150 {
+            untold.push(Error::invalid(format!("save {number}")));
+        }
+        let told: Vec<String> =
+            std::iter::from_fn(|| untold.pop()).map(|error| error.to_string()).collect();
+        assert_eq!(told.len(), 100);
+        assert!(told[0].contains("save 0") && !told[0].contains("after it"), "{}", told[0]);
+        assert!(
+            told[99].contains("save 99") && told[99].contains("50 saves after it"),
+            "{}",
+            told[99]
+        );
+        untold.push(Error::invalid("another"));
+        assert!(!untold.pop().unwrap().to_string().contains("after it"));
     }
 }
