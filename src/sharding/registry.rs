@@ -19,13 +19,13 @@ impl DeviceInfo {
 
     /// The process that can put bytes on the device.
     #[must_use]
-    pub fn process(self, process: u32) -> Self {
+    pub fn with_process(self, process: u32) -> Self {
         Self { process, ..self }
     }
 
     /// The most bytes that the device can hold.
     #[must_use]
-    pub fn memory_limit_bytes(self, bytes: u64) -> Self {
+    pub fn with_memory_limit_bytes(self, bytes: u64) -> Self {
         Self { memory_limit_bytes: Some(bytes), ..self }
     }
 
@@ -35,12 +35,12 @@ impl DeviceInfo {
     }
 
     /// The process that can put bytes on the device.
-    pub fn process_index(&self) -> u32 {
+    pub fn process(&self) -> u32 {
         self.process
     }
 
     /// The most bytes that the device can hold, if there is a limit.
-    pub fn memory_limit(&self) -> Option<u64> {
+    pub fn memory_limit_bytes(&self) -> Option<u64> {
         self.memory_limit_bytes
     }
 }
@@ -54,7 +54,7 @@ impl DeviceInfo {
 ///
 /// let gpus = (0..2).map(|ordinal| Device::new(Platform::Cuda, ordinal));
 /// let registry = DeviceRegistry::new(
-///     gpus.map(|gpu| DeviceInfo::new(gpu).memory_limit_bytes(80 << 30)),
+///     gpus.map(|gpu| DeviceInfo::new(gpu).with_memory_limit_bytes(80 << 30)),
 /// )?;
 /// assert!(registry.contains(&"cuda:1".parse()?));
 /// assert_eq!(registry.default_device().to_string(), "cuda:0");
@@ -137,7 +137,7 @@ impl DeviceRegistry {
     }
 
     /// The process that the registry is seen from.
-    pub fn process_index(&self) -> u32 {
+    pub fn process(&self) -> u32 {
         self.process
     }
 
@@ -179,7 +179,7 @@ mod tests {
     fn a_registry_knows_whose_devices_are_whose() {
         let devices = gpus(0..4).map(|info| {
             let process = info.device().ordinal() / 2;
-            info.process(process)
+            info.with_process(process)
         });
         let registry = DeviceRegistry::of_process(1, devices).unwrap();
         assert_eq!(registry.default_device().to_string(), "cuda:2");
