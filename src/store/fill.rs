@@ -1,4 +1,4 @@
-//! Chunks → memory: reads each pack once, checks each chunk, and decodes it to its final place,
+//! Chunks → memory: reads each pack once or twice, checks each chunk, and decodes it to its final place,
 //! on several threads.
 
 use std::collections::BTreeMap;
@@ -18,9 +18,9 @@ use crate::record::{LeafRecord, StoredChunk};
 /// Below this a second thread costs more than it saves.
 const BYTES_PER_THREAD: usize = 1 << 20;
 
-/// The most packs that a thread takes at once, where chunks go on from each into the next: between two
-/// runs one pack is opened twice.
-const RUN_PACKS: usize = 8;
+/// The most packs that a thread takes at once, where chunks go on from each into the next: the pack
+/// between two runs is opened for both of them.
+const MAX_RUN_PACKS: usize = 8;
 
 /// A leaf and the memory for its contents, which is exactly as long.
 pub(super) struct Destination<'m> {
@@ -47,11 +47,13 @@ pub(super) fn fill(
     let total_bytes: usize = destinations.iter().map(|leaf| leaf.memory.len()).sum();
     let packs = jobs_by_pack(destinations).map_err(|error| error.at_step(step))?;
     let threads = threads.get().min(total_bytes / BYTES_PER_THREAD).min(packs.len());
+    // Short runs, too, where there are few packs, so that all threads have some.
+    let run_packs = (packs.len() / (2 * threads.max(1))).clamp(1, MAX_RUN_PACKS);
     let (queue, failed) = (Mutex::new(packs.into_values()), AtomicBool::new(false));
     let work = || -> Result<()> {
         while !failed.load(Ordering::Relaxed) {
             // Apart, so that the lock is not held for longer.
-            let run = next_run(&mut *queue.lock());
+            let run = next_run(&mut *queue.lock(), run_packs);
             if run.is_empty() {
                 break;
             }
@@ -101,12 +103,13 @@ fn jobs_by_pack(destinations: Vec<Destination<'_>>) -> Result<BTreeMap<u64, Vec<
     Ok(packs)
 }
 
-/// The chunks of the next pack, and of those after it that chunks of the one before go on in.
-fn next_run<'m>(packs: &mut dyn Iterator<Item = Vec<Job<'m>>>) -> Vec<Vec<Job<'m>>> {
+/// The chunks of the next pack, and of those after it that chunks of the one before go on in: of at
+/// most so many packs.
+fn next_run<'m>(packs: &mut dyn Iterator<Item = Vec<Job<'m>>>, most: usize) -> Vec<Vec<Job<'m>>> {
     let mut run: Vec<Vec<Job<'m>>> = Vec::new();
     let goes_on =
         |jobs: &Vec<Job<'_>>| jobs.iter().any(|job| job.chunk.extent().pieces().1.is_some());
-    while run.is_empty() || (run.len() < RUN_PACKS && run.last().is_some_and(goes_on)) {
+    while run.is_empty() || (run.len() < most && run.last().is_some_and(goes_on)) {
         let Some(jobs) = packs.next() else { break };
         run.push(jobs);
     }
