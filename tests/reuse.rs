@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::PathBuf;
 
-use milepost::{CheckpointStore, Leaf, SaveOptions, SaveReport, StoreOptions, Tree};
+use milepost::{CheckpointStore, Compression, Leaf, SaveOptions, SaveReport, StoreOptions, Tree};
 use proptest::prelude::*;
 
 struct Store {
@@ -15,8 +15,12 @@ struct Store {
 
 impl Store {
     fn new() -> Self {
+        Self::with(StoreOptions::new())
+    }
+
+    fn with(options: StoreOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = CheckpointStore::create(folder.path().join("store")).unwrap();
+        let store = CheckpointStore::create_with(folder.path().join("store"), options).unwrap();
         Self { folder, store }
     }
 
@@ -175,6 +179,71 @@ fn damage_all_packs(store: &Store) {
     file.write_all_at(&[0; 16], u64::try_from(at).unwrap()).unwrap();
 }
 
+/// Scalars take less of a pack than the gaps between them, which made each pack of them seem dead.
+#[test]
+fn small_scalars_are_written_once() {
+    let store = Store::new();
+    let state = Tree::list((0..3000u16).map(|number| Tree::Leaf(Leaf::scalar(number))));
+    store.save(1, &state);
+    for step in 2..5 {
+        assert_eq!(store.save(step, &state).cost.written_chunks, 0);
+    }
+    assert_eq!(store.store.compact().unwrap().repacked_packs, 0);
+    store.check();
+}
+
+/// What is left of a pack moves once, and then is among others that stay.
+#[test]
+fn what_moved_out_of_a_mostly_dead_pack_stays() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let options = StoreOptions::new().compression(compression);
+        let store = Store::with(options);
+        // One in four stays; the elements have gaps, so LZ4 leaves less than there was.
+        let state = |step: u32| {
+            Tree::list((0..40u32).map(|number| {
+                let seed = if number % 4 == 0 { number } else { 1000 * step + number };
+                array(common::gappy(seed, 5000))
+            }))
+        };
+        store.save(1, &state(1));
+        let written = [2, 3, 4, 5].map(|step| {
+            let report = store.save(step, &state(u32::try_from(step).unwrap()));
+            store.store.delete(step - 1).unwrap();
+            report.cost.written_chunks
+        });
+        // A leaf is one chunk. Step 2 leaves packs mostly dead, step 3 moves what stays.
+        assert_eq!(written, [30, 40, 30, 30], "{compression:?}");
+        assert_eq!(store.store.compact().unwrap().repacked_packs, 0);
+        assert_eq!(store.store.read(5).unwrap().restore().unwrap(), state(5));
+        store.check();
+    }
+}
+
+/// Memory that nobody changed kept the packs that its chunks had shared for as long as it lived.
+#[test]
+fn shared_memory_does_not_keep_mostly_dead_packs() {
+    let store = Store::new();
+    let frozen: Vec<_> =
+        (0..10).map(|seed| ndarray::ArcArray::from_vec(noise(seed, 1)[..2000].to_vec())).collect();
+    let state = |step: u32| {
+        let frozen = frozen.iter().map(|array| Tree::Leaf(Leaf::from(array.clone().into_dyn())));
+        let trained = (0..90).map(|number| array(noise(1000 * step + number, 1)[..2000].to_vec()));
+        let trained: Vec<_> = trained.collect();
+        // Each frozen leaf among nine that change.
+        let leaves = frozen.zip(trained.chunks(9).map(<[_]>::to_vec));
+        Tree::list(leaves.flat_map(|(frozen, trained)| std::iter::once(frozen).chain(trained)))
+    };
+    for step in 1..6 {
+        store.save(u64::from(step), &state(step));
+        if step > 1 {
+            store.store.delete(u64::from(step) - 1).unwrap();
+        }
+    }
+    assert_eq!(store.store.compact().unwrap().repacked_packs, 0);
+    assert_eq!(store.save(6, &state(5)).cost.written_chunks, 0);
+    store.check();
+}
+
 /// What is left of a pack that many small leaves shared must not stay for the last of them.
 #[test]
 fn packs_that_are_mostly_dead_are_left() {
@@ -209,7 +278,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
-        let compression = if lz4 { milepost::Compression::Lz4 } else { milepost::Compression::None };
+        let compression = if lz4 { Compression::Lz4 } else { Compression::None };
         let options = StoreOptions::new().compression(compression);
         let store = CheckpointStore::create_with(&path, options).unwrap();
         let mut seeds = [0u32; 6];

@@ -32,6 +32,13 @@ pub(crate) struct Piece {
     pub(crate) end: usize,
 }
 
+impl Piece {
+    /// How many bytes of the pack it takes, up to where the next one can begin.
+    pub(crate) fn aligned_bytes(self) -> usize {
+        self.end.saturating_sub(self.start).next_multiple_of(CHUNK_ALIGN_BYTES)
+    }
+}
+
 impl Extent {
     /// The bytes up to the end of the largest pack; those beyond it, if there are any, go on at the
     /// beginning of the pack with the next number.

@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::packs::{PackReader, open_pack};
 use super::records::leaf_records;
-use super::save::{PackStream, SharedPack, SharedPacks};
+use super::save::{PackStream, PackWriter, SharedPack, SharedPacks};
 use super::usage::Usage;
 use super::{CheckpointStore, Sweep, step_record};
-use crate::db::{ReadTx, WAVE_BYTES, WriteTx};
+use crate::db::{ReadTx, WriteTx};
 use crate::error::{Error, Result};
 use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, MIN_OWN_PACK_BYTES};
 use crate::record::{Extent, PackRange, StepRecord};
@@ -34,9 +34,9 @@ impl CompactReport {
 }
 
 impl CheckpointStore {
-    /// Makes the file as small as it can be: what is left of packs of which steps use less than half
-    /// moves into new ones, and the free pages of the file go back to the file system. No step
-    /// changes.
+    /// Makes the file smaller: what is left of packs of which steps use less than half moves into new
+    /// ones, until there are no such packs, and the free pages of the file go back to the file system.
+    /// No step changes.
     ///
     /// A file that a running trainer writes to keeps room for its next step; compacting it makes that
     /// save slower, since the room has to be made anew. It is for a file that is put away, or that
@@ -46,20 +46,30 @@ impl CheckpointStore {
     /// # Errors
     /// `Locked` if a step is being read, by a [`StepReader`](crate::StepReader) here or in another
     /// process: packs may have moved together all the same, and nothing else was done. `ReadOnly`;
-    /// `Damaged` if a leaf record is; `OutOfSpace` or `Io`.
+    /// `Damaged` if a step or leaf record is, or a pack is missing: `verify` finds it, and what it
+    /// damages can be deleted; `OutOfSpace` or `Io`. After these every step is still there.
     pub fn compact(&self) -> Result<CompactReport> {
         let compact = || {
             let writer = self.lock_writer()?;
             // Chunks get other places.
             writer.borrow_mut().last = None;
             let before_bytes = self.database.allocated_bytes()?;
-            let mark = self.database.read()?.pack_mark()?;
             if writer.borrow().sweep == Sweep::Due {
-                self.sweep(mark)?;
+                self.sweep(self.database.read()?.pack_mark()?)?;
             }
             // Until the last commit succeeds, new packs may be left in the file.
             writer.borrow_mut().sweep = Sweep::Due;
-            let (repacked_packs, moved_bytes) = self.repack(mark)?;
+            let (mut repacked_packs, mut moved_bytes) = (0, 0);
+            // A chunk that moves out of two packs may leave little in the second one. It ends, since
+            // no new pack is mostly dead.
+            loop {
+                let (packs, bytes) = self.repack()?;
+                if packs == 0 {
+                    break;
+                }
+                repacked_packs += packs;
+                moved_bytes += bytes;
+            }
             writer.borrow_mut().sweep = Sweep::Done;
             self.database.compact()?;
             let after_bytes = self.database.allocated_bytes()?;
@@ -69,8 +79,9 @@ impl CheckpointStore {
     }
 
     /// Moves what is left of mostly dead packs; how many there were, and how much moved.
-    fn repack(&self, mark: u64) -> Result<(u64, u64)> {
+    fn repack(&self) -> Result<(u64, u64)> {
         let read = self.database.read_payload()?;
+        let mark = read.pack_mark()?;
         let (chunks, packs) = sparse_packs(&read)?;
         if packs == 0 {
             return Ok((0, 0));
@@ -81,13 +92,14 @@ impl CheckpointStore {
             mover.add(&read, &mut reader, chunk)?;
         }
         drop(reader);
-        mover.finish()?;
-        let Mover { mut tx, moved, moved_bytes, last_pack, .. } = mover;
+        mover.write_rest()?;
+        let Mover { writer, moved, moved_bytes, .. } = mover;
+        let (mut tx, last) = writer.finish();
         tx.commit_wave()?;
         for step in read.steps()? {
             move_step(&tx, &read, step, &moved)?;
         }
-        tx.set_pack_mark(last_pack)?;
+        tx.set_pack_mark(last.unwrap_or(mark))?;
         tx.commit()?;
         Ok((packs, moved_bytes))
     }
@@ -109,11 +121,7 @@ fn sparse_packs(read: &ReadTx) -> Result<(BTreeSet<Extent>, u64)> {
 
 /// Moves chunks into new packs.
 struct Mover<'d> {
-    tx: WriteTx<'d>,
-    wave_bytes: usize,
-    /// The number of the next pack that is not in the stream.
-    next_pack: u64,
-    last_pack: u64,
+    writer: PackWriter<'d>,
     /// For chunks of small packs.
     small: SharedPacks<Extent>,
     /// For chunks of large packs, which are of compressed leaves.
@@ -130,10 +138,7 @@ impl<'d> Mover<'d> {
         let bytes = chunks.iter().map(|chunk| u64::from(chunk.length).next_multiple_of(align));
         let most_packs = PackStream::<Extent>::most_packs(bytes.sum());
         Self {
-            tx,
-            wave_bytes: 0,
-            next_pack: mark + 1 + most_packs,
-            last_pack: mark,
+            writer: PackWriter::new(tx, mark + 1 + most_packs),
             small: SharedPacks::new(MIN_OWN_PACK_BYTES),
             large: PackStream::new(mark + 1),
             moved: HashMap::new(),
@@ -158,34 +163,28 @@ impl<'d> Mover<'d> {
     }
 
     fn write(&mut self, number: u64, pack: SharedPack<Extent>) -> Result<()> {
-        if self.wave_bytes > WAVE_BYTES - MAX_PACK_BYTES {
-            self.tx.commit_wave()?;
-            self.wave_bytes = 0;
-        }
-        self.tx.insert_pack(number, pack.bytes())?;
-        self.wave_bytes += pack.page_bytes();
-        self.last_pack = self.last_pack.max(number);
-        for (chunk, offset) in pack.into_members() {
-            self.moved.insert(chunk, (number, offset));
-        }
+        self.writer.write(number, pack.bytes())?;
+        self.remember(number, pack);
         Ok(())
     }
 
     fn write_next(&mut self, pack: SharedPack<Extent>) -> Result<()> {
-        self.next_pack += 1;
-        self.write(self.next_pack - 1, pack)
+        let number = self.writer.write_next(pack.bytes())?;
+        self.remember(number, pack);
+        Ok(())
     }
 
-    fn finish(&mut self) -> Result<()> {
-        let (number, rest) = self.large.finish();
-        let mut rest = rest.into_iter();
-        if let Some(first) = rest.next() {
-            self.write(number, first)?;
+    fn remember(&mut self, number: u64, pack: SharedPack<Extent>) {
+        self.moved.extend(pack.into_members().map(|(chunk, offset)| (chunk, (number, offset))));
+    }
+
+    /// Writes what is still collected.
+    fn write_rest(&mut self) -> Result<()> {
+        let (next, rest) = self.large.finish();
+        if let Some((number, pack)) = next {
+            self.write(number, pack)?;
         }
-        for pack in rest.chain(self.small.finish()) {
-            self.write_next(pack)?;
-        }
-        Ok(())
+        rest.into_iter().chain(self.small.finish()).try_for_each(|pack| self.write_next(pack))
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) struct Usage(BTreeMap<Extent, u64>);
 /// What steps use of one pack.
 #[derive(Default)]
 pub(super) struct PackUse {
-    /// The bytes that are used.
+    /// The bytes that are used, with the gaps between chunks.
     pub(super) bytes: usize,
     /// The chunks that are in the pack, also those that begin in the one before or end in the next.
     pub(super) chunks: Vec<Extent>,
@@ -48,7 +48,7 @@ impl Usage {
             let (first, rest) = chunk.pieces();
             for piece in iter::once(first).chain(rest) {
                 let pack = packs.entry(piece.pack).or_default();
-                pack.bytes += piece.end.saturating_sub(piece.start);
+                pack.bytes += piece.aligned_bytes();
                 pack.chunks.push(*chunk);
             }
         }

@@ -22,9 +22,10 @@ pub struct LeafView<'r> {
 
 impl StepReader {
     /// The leaf at `path` where it lies; `None` if it does not lie in one piece as it is: if it is
-    /// compressed (some of such leaves lie in two pieces, though they are raw), larger than a chunk
-    /// (512 KiB), or empty. Then [`read_leaf`](Self::read_leaf) gives
-    /// a copy. It is checked once, here.
+    /// empty, larger than a chunk (512 KiB) or saved with a [`Compression`](crate::Compression) other
+    /// than `None`. Then [`read_leaf`](Self::read_leaf) gives a copy. It is checked once, here.
+    ///
+    /// (A leaf that no compression shrank is stored as it is, and given if it lies in one pack.)
     ///
     /// ```
     /// # fn main() -> milepost::Result<()> {

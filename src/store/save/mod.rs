@@ -3,6 +3,7 @@
 mod chunk;
 mod encoding;
 mod leaves;
+mod pack_writer;
 mod packer;
 mod plan;
 mod report;
@@ -28,6 +29,7 @@ use packer::{Packed, Target, pack};
 use report::Accepted;
 use reuse::Reuse;
 
+pub(super) use pack_writer::PackWriter;
 pub use report::{SaveCost, SaveReport};
 pub(super) use reuse::LastStep;
 pub(super) use shared_pack::{PackStream, SharedPack, SharedPacks};

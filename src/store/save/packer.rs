@@ -1,10 +1,8 @@
-//! Chunks → packs → transactions.
+//! Chunks → packs.
 //!
 //! * A chunk that fills a page goes from the memory that it is in to the database page as it is. Other
 //!   chunks are collected in packs that they share: those of raw leaves each in one piece, so that they
 //!   can be used where they lie; those of compressed leaves without a gap.
-//! * Payload is committed in waves that redb writes once. Packs of a wave belong to no step until
-//!   the step's own transaction raises the mark over them.
 //! * While one batch of chunks is written, the next one is encoded on other threads.
 
 use std::collections::BTreeSet;
@@ -14,13 +12,14 @@ use std::panic::resume_unwind;
 use super::chunk::{Batches, EncodedChunk, Encoder, Sharing, Stored};
 use super::encoding::encode_beside;
 use super::leaves::PlannedLeaf;
-use super::plan::{fills_pack, page_bytes};
+use super::pack_writer::PackWriter;
+use super::plan::fills_pack;
 use super::reuse::LastStep;
 use super::shared_pack::{PackStream, SharedPack, SharedPacks};
 use crate::codec::Compression;
-use crate::db::{WAVE_BYTES, WriteTx};
+use crate::db::WriteTx;
 use crate::error::{Error, Result};
-use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, MIN_OWN_PACK_BYTES};
+use crate::limits::{CHUNK_ALIGN_BYTES, MIN_OWN_PACK_BYTES};
 use crate::record::{LeafRecord, StoredChunk};
 use crate::store::totals::Totals;
 
@@ -88,11 +87,7 @@ pub(super) fn pack<'d>(
 /// Writes chunks in their order.
 struct Packer<'d> {
     step: u64,
-    tx: WriteTx<'d>,
-    /// Payload in `tx` so far, in bytes of pages.
-    wave_bytes: usize,
-    /// The number of the next pack that is in no stream.
-    next_pack: u64,
+    writer: PackWriter<'d>,
     packs: BTreeSet<u64>,
     counts: Counts,
     new: Shared,
@@ -144,9 +139,7 @@ impl<'d> Packer<'d> {
         let stream = most_packs(leaves);
         Self {
             step,
-            tx,
-            wave_bytes: 0,
-            next_pack: first_pack + 2 * stream,
+            writer: PackWriter::new(tx, first_pack + 2 * stream),
             packs: BTreeSet::new(),
             counts: Counts::default(),
             new: Shared::new(first_pack),
@@ -186,8 +179,8 @@ impl<'d> Packer<'d> {
     /// they are written.
     fn place(&mut self, whose: Whose, sharing: Sharing, stored: &[u8]) -> Result<()> {
         if fills_pack(stored.len()) {
-            let number = self.take_number();
-            self.write_pack(number, stored)?;
+            let number = self.writer.write_next(stored)?;
+            self.packs.insert(number);
             self.tell(whose, number, 0);
             return Ok(());
         }
@@ -204,17 +197,24 @@ impl<'d> Packer<'d> {
 
     /// Writes a shared pack under the next number.
     fn write_shared(&mut self, pack: SharedPack<Whose>) -> Result<()> {
-        let number = self.take_number();
-        self.write_shared_as(number, pack)
+        let number = self.writer.write_next(pack.bytes())?;
+        self.tell_members(number, pack);
+        Ok(())
     }
 
-    /// Writes a shared pack, and tells the chunks in it where they are.
+    /// Writes a shared pack of a stream.
     fn write_shared_as(&mut self, number: u64, pack: SharedPack<Whose>) -> Result<()> {
-        self.write_pack(number, pack.bytes())?;
+        self.writer.write(number, pack.bytes())?;
+        self.tell_members(number, pack);
+        Ok(())
+    }
+
+    /// Tells the chunks in a shared pack where they are.
+    fn tell_members(&mut self, number: u64, pack: SharedPack<Whose>) {
+        self.packs.insert(number);
         for (whose, offset) in pack.into_members() {
             self.tell(whose, number, offset);
         }
-        Ok(())
     }
 
     fn tell(&mut self, (leaf, chunk): Whose, pack: u64, offset: u32) {
@@ -224,37 +224,15 @@ impl<'d> Packer<'d> {
         }
     }
 
-    fn take_number(&mut self) -> u64 {
-        self.next_pack += 1;
-        self.next_pack - 1
-    }
-
-    /// Writes a pack, in a new wave if this one is full.
-    fn write_pack(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
-        debug_assert!(bytes.len() <= MAX_PACK_BYTES);
-        let page_bytes = page_bytes(bytes.len());
-        if self.wave_bytes > 0 && self.wave_bytes + page_bytes > WAVE_BYTES {
-            self.tx.commit_wave()?;
-            self.wave_bytes = 0;
-        }
-        self.tx.insert_pack(number, bytes)?;
-        self.packs.insert(number);
-        self.wave_bytes += page_bytes;
-        Ok(())
-    }
-
     /// Writes what is still collected.
     fn write_rest(&mut self) -> Result<()> {
         for settled in [false, true] {
             let packs = if settled { &mut self.settled } else { &mut self.new };
-            let mut rest = packs.raw.finish();
-            let (number, of_stream) = packs.compressed.finish();
-            let mut of_stream = of_stream.into_iter();
-            if let Some(first) = of_stream.next() {
-                self.write_shared_as(number, first)?;
+            let (raw, (next, rest)) = (packs.raw.finish(), packs.compressed.finish());
+            if let Some((number, pack)) = next {
+                self.write_shared_as(number, pack)?;
             }
-            rest.extend(of_stream);
-            for pack in rest {
+            for pack in raw.into_iter().chain(rest) {
                 self.write_shared(pack)?;
             }
         }
@@ -274,12 +252,12 @@ impl<'d> Packer<'d> {
             last.push((leaf.encoded.clone(), record, batches.memory(number)));
         }
         Ok(Packed {
-            tx: self.tx,
+            tx: self.writer.finish().0,
             rows,
             totals,
             packs: self.packs,
             counts: self.counts,
-            last: LastStep::new(self.step, last),
+            last: encoder.reuse.last_step(self.step, last),
         })
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Cuts {
     end: usize,
 }
 
-/// About how many chunks a leaf of `size_bytes` has: never more than a few less than there are.
+/// About how many chunks a leaf of `size_bytes` has: at most a few more than this.
 pub(super) fn chunk_count(size_bytes: usize, compression: Compression) -> usize {
     match compression {
         Compression::None => size_bytes / MAX_PACK_BYTES,

@@ -25,8 +25,17 @@ use crate::tree::{Buffer, Data};
 pub(crate) struct LastStep {
     step: u64,
     leaves: Vec<LastLeaf>,
-    /// Bytes of each pack that the step uses.
-    used: HashMap<u64, usize>,
+    /// The packs that the step uses.
+    packs: HashMap<u64, PackUse>,
+}
+
+/// How many bytes are used of a pack.
+#[derive(Debug, Clone, Copy, Default)]
+struct PackUse {
+    /// By the newest step.
+    now: usize,
+    /// The most that any of the steps used that were saved one after the other.
+    most: usize,
 }
 
 struct LastLeaf {
@@ -68,10 +77,12 @@ impl Memory {
 }
 
 impl LastStep {
-    /// What `records`, with their paths and memories, leave to the next save.
-    pub(super) fn new(
+    /// What `leaves`, with their paths and memories, leave to the next save; `before` is the step
+    /// before.
+    fn new(
         step: u64,
         leaves: impl IntoIterator<Item = (Vec<u8>, LeafRecord, Memory)>,
+        before: Option<&Self>,
     ) -> Self {
         let leaf = |(path, record, memory): (Vec<u8>, LeafRecord, Memory)| LastLeaf {
             path,
@@ -80,20 +91,24 @@ impl LastStep {
             memory,
         };
         let leaves: Vec<LastLeaf> = leaves.into_iter().map(leaf).collect();
-        let mut used = HashMap::new();
+        let mut packs: HashMap<u64, PackUse> = HashMap::new();
         for chunk in leaves.iter().flat_map(|leaf| &leaf.chunks) {
             let (first, rest) = chunk.extent().pieces();
             for piece in iter::once(first).chain(rest) {
-                *used.entry(piece.pack).or_default() += piece.end.saturating_sub(piece.start);
+                packs.entry(piece.pack).or_default().now += piece.aligned_bytes();
             }
         }
-        Self { step, leaves, used }
+        for (number, used) in &mut packs {
+            let before = before.and_then(|before| before.packs.get(number));
+            used.most = before.map_or(0, |before| before.most).max(used.now);
+        }
+        Self { step, leaves, packs }
     }
 
     /// Reads the leaf records of `step`.
     fn read(tx: &ReadTx, step: u64) -> Result<Self> {
         let leaves = leaf_records(tx, step)?.into_iter();
-        Ok(Self::new(step, leaves.map(|(path, record)| (path, record, Memory::default()))))
+        Ok(Self::new(step, leaves.map(|(path, record)| (path, record, Memory::default())), None))
     }
 }
 
@@ -146,16 +161,32 @@ impl Reuse {
         }
     }
 
+    /// What the next save can reuse, which was saved as `step`.
+    pub(super) fn last_step(
+        &self,
+        step: u64,
+        leaves: impl IntoIterator<Item = (Vec<u8>, LeafRecord, Memory)>,
+    ) -> LastStep {
+        LastStep::new(step, leaves, self.0.as_ref().map(|candidates| &*candidates.last))
+    }
+
     fn last_leaf(&self, leaf: usize) -> Option<&LastLeaf> {
         let candidates = self.0.as_ref()?;
         candidates.last.leaves.get((*candidates.places.get(leaf)?)?)
     }
 
-    /// The chunks of a leaf that is in the memory in which it was when it was last saved.
+    /// The chunks of a leaf that is in the memory in which it was when it was last saved. They are
+    /// looked at all the same if they are what is left of packs that the steps before used more of.
     pub(super) fn unchanged(&self, leaf: usize, data: &Data<'_>) -> Option<Vec<Chunk<'static>>> {
         let last = self.last_leaf(leaf)?;
         let raw_bytes: u64 = last.chunks.iter().map(|chunk| u64::from(chunk.info.raw_len)).sum();
         if !last.memory.is_of(data) || u64::try_from(data.bytes().len()) != Ok(raw_bytes) {
+            return None;
+        }
+        let packs = &self.0.as_ref()?.last.packs;
+        let is_left =
+            |pack| packs.get(&pack).is_some_and(|used| is_mostly_dead(used.now, used.most));
+        if last.chunks.iter().any(|chunk| chunk.extent().packs().any(is_left)) {
             return None;
         }
         let chunk =
@@ -212,6 +243,12 @@ impl LastStep {
     }
 }
 
+/// What is left of a pack that was shared would hold its room for good. So a pack of which the newest
+/// step uses less than half is not used any further.
+fn is_mostly_dead(used: usize, pack_bytes: usize) -> bool {
+    used.saturating_mul(2) < pack_bytes
+}
+
 impl Candidates {
     /// Compares the stored contents of `chunk` with `raw`.
     fn compare(
@@ -223,11 +260,9 @@ impl Candidates {
     ) -> Result<Match> {
         let mut matched = Match::Stored(*chunk);
         for number in chunk.extent().packs() {
-            // What is left of a pack that was shared would hold its room for good. So a pack of which
-            // the newest step uses less than half is not used any further.
-            let used = self.last.used.get(&number).copied().unwrap_or_default();
+            let used = self.last.packs.get(&number).copied().unwrap_or_default().now;
             let pack = reader.packs.open(&self.tx, number)?;
-            if pack.is_some_and(|pack| used.saturating_mul(2) < pack.bytes().len()) {
+            if pack.is_some_and(|pack| is_mostly_dead(used, pack.bytes().len())) {
                 matched = Match::MostlyDead;
             }
         }

@@ -103,7 +103,7 @@ impl Check<'_> {
     }
 }
 
-/// What is in a pack of a chunk.
+/// The part of a chunk that is in one pack.
 #[derive(Clone, Copy)]
 struct Placed<'l> {
     piece: Piece,
