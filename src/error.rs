@@ -62,6 +62,7 @@ struct Inner {
     file: Option<PathBuf>,
     step: Option<u64>,
     path: Option<KeyPath>,
+    shard: Option<usize>,
     chunk: Option<usize>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -87,7 +88,13 @@ impl Error {
         self.0.path.as_ref()
     }
 
-    /// The number of the chunk within its leaf, where one is concerned.
+    /// The number of the shard within its leaf, where a chunk is concerned. An array in one part is
+    /// shard 0.
+    pub fn shard(&self) -> Option<usize> {
+        self.0.shard
+    }
+
+    /// The number of the chunk within its shard, where one is concerned.
     pub fn chunk(&self) -> Option<usize> {
         self.0.chunk
     }
@@ -100,6 +107,7 @@ impl Error {
             file: None,
             step: None,
             path: None,
+            shard: None,
             chunk: None,
             source: None,
         }))
@@ -160,9 +168,11 @@ impl Error {
         self
     }
 
-    /// Names the chunk, unless a lower layer did.
-    pub(crate) fn at_chunk(mut self, chunk: usize) -> Self {
-        self.0.chunk.get_or_insert(chunk);
+    /// Names the chunk and its shard, unless a lower layer did.
+    pub(crate) fn at_chunk(mut self, shard: usize, chunk: usize) -> Self {
+        if self.0.chunk.is_none() {
+            (self.0.shard, self.0.chunk) = (Some(shard), Some(chunk));
+        }
         self
     }
 
@@ -184,6 +194,9 @@ impl fmt::Display for Error {
         }
         if let Some(path) = &inner.path {
             places.push(path.to_string());
+        }
+        if let Some(shard) = inner.shard.filter(|shard| *shard > 0) {
+            places.push(format!("shard {shard}"));
         }
         if let Some(chunk) = inner.chunk {
             places.push(format!("chunk {chunk}"));
@@ -228,7 +241,7 @@ mod tests {
             .advise("restore another step")
             .in_file(Path::new("run.milepost"))
             .at_step(7)
-            .at_chunk(3)
+            .at_chunk(0, 3)
             .at_step(8);
         assert_eq!(
             error.to_string(),

@@ -8,10 +8,16 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use milepost::{CheckpointStore, Compression, ErrorKind, Leaf, SaveOptions, StoreOptions, Tree};
+use milepost::sharding::{Device, Mesh, NamedSharding, PartitionSpec, Platform};
+use milepost::{
+    CheckpointStore, Compression, ErrorKind, Leaf, LeafSource, SaveOptions, StoreOptions, Tree,
+};
 use redb::TableDefinition;
 
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+
+/// With leaf records of version 2.
+const SHARDED: &str = "v1-sharded.milepost";
 
 const VERSION_1: [(&str, Compression); 5] = [
     ("v1.milepost", Compression::None),
@@ -31,6 +37,31 @@ fn large() -> Tree<Leaf<'static>> {
     let elements: Vec<u16> =
         (0..70_000u32).map(|index| u16::try_from(index / 7).unwrap()).collect();
     Tree::tuple([Tree::Leaf(Leaf::from_vec(elements, [7, 10_000]).unwrap())])
+}
+
+/// An array over two devices along its last axis, of which each chunk has a part of every row.
+fn sharded() -> (Tree<Leaf<'static>>, Tree<Leaf<'static>>) {
+    let gpus = [0, 1].map(|ordinal| Device::new(Platform::Cuda, ordinal));
+    let mesh = Mesh::new(gpus.clone(), [("model", 2)]).unwrap();
+    let spec = PartitionSpec::new([None, Some("model")]);
+    let sharding = NamedSharding::new(mesh, spec).unwrap();
+    let whole: Vec<u32> = (0..70_000).collect();
+    let half = |first: usize| -> Vec<u32> {
+        whole.chunks(10_000).flat_map(|row| row[first..first + 5_000].to_vec()).collect()
+    };
+    let halves = [half(0), half(5_000)].map(|half| Leaf::from_vec(half, [7, 5_000]).unwrap());
+    let shards = Leaf::from_shards([7, 10_000], sharding, gpus.into_iter().zip(halves)).unwrap();
+    (Tree::Leaf(shards), Tree::Leaf(Leaf::from_vec(whole, [7, 10_000]).unwrap()))
+}
+
+fn check_sharded(path: &Path) {
+    let store = CheckpointStore::open_read_only(path).unwrap();
+    let reader = store.read(1).unwrap();
+    let (shards, whole) = sharded();
+    assert_eq!(reader.restore().unwrap(), whole);
+    assert_eq!(reader.structure().unwrap(), shards.structure().unwrap());
+    assert_eq!(reader.info().digest_hex(), "e09e06f6b3b346e7d2d5105f8fd755a7");
+    assert!(store.verify().unwrap().faults.is_empty());
 }
 
 fn options() -> SaveOptions {
@@ -81,6 +112,23 @@ fn make_golden_files() {
             make(&golden(name), compression);
         }
     }
+    if !golden(SHARDED).exists() {
+        make_sharded(&golden(SHARDED));
+    }
+}
+
+fn make_sharded(path: &Path) {
+    let store = CheckpointStore::create(path).unwrap();
+    store.save(1, &sharded().0, &SaveOptions::new()).unwrap();
+}
+
+#[test]
+fn sharded_leaves_are_read() {
+    check_sharded(&golden(SHARDED));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(SHARDED);
+    make_sharded(&path);
+    check_sharded(&path);
 }
 
 #[test]

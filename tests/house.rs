@@ -12,12 +12,12 @@ const LAYERS: &[(&str, u8)] = &[
     ("dtype", 0),
     ("shape", 0),
     ("sharding", 1),
-    ("tree", 1),
-    ("codec", 2),
-    ("record", 3),
-    ("db", 4),
-    ("store", 5),
-    ("manager", 6),
+    ("tree", 2),
+    ("codec", 3),
+    ("record", 4),
+    ("db", 5),
+    ("store", 6),
+    ("manager", 7),
 ];
 
 /// What is in no layer: the root, which names everything, the command line and the fuzz targets,

@@ -90,7 +90,7 @@ fn borrowed<'a>(tree: &'a Tree<Leaf<'static>>) -> Tree<Leaf<'a>> {
     let borrow = |tree: &'a Tree<Leaf<'static>>| match tree {
         Tree::Leaf(leaf) => {
             let shape = leaf.meta().shape.lengths();
-            Tree::Leaf(Leaf::from_raw(leaf.meta().dtype, shape, leaf.contents()).unwrap())
+            Tree::Leaf(Leaf::from_raw(leaf.meta().dtype, shape, leaf.contents().unwrap()).unwrap())
         }
         _ => panic!("a leaf"),
     };

@@ -111,6 +111,14 @@ pub(crate) struct ChunkId<'a> {
     pub(crate) dtype: DType,
 }
 
+impl<'a> ChunkId<'a> {
+    /// Chunk `index` of a shard; there are far fewer than 2^32 of either.
+    pub(crate) fn new(path: &'a [u8], shard: usize, index: usize, dtype: DType) -> Self {
+        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Self { path, shard: narrow(shard), index: narrow(index), dtype }
+    }
+}
+
 /// What the leaf record knows of a chunk, except where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChunkInfo {
@@ -207,6 +215,22 @@ pub(crate) fn decode(
         Codec::RaisedBitPlanes => decode_raised(id.dtype, stored, out)?,
     }
     Ok(())
+}
+
+/// Checks `stored` and gives the raw chunk: where it is if it is stored raw, else decoded to `memory`.
+pub(crate) fn view<'r>(
+    id: ChunkId<'_>,
+    info: &ChunkInfo,
+    stored: &'r [u8],
+    memory: &'r mut Vec<u8>,
+) -> Result<&'r [u8], ChunkError> {
+    if info.codec == Codec::Raw && info.raw_len == info.stored_len {
+        check(id, info, stored)?;
+        return Ok(stored);
+    }
+    memory.resize(usize::try_from(info.raw_len).unwrap_or(usize::MAX), 0);
+    decode(id, info, stored, memory)?;
+    Ok(memory)
 }
 
 fn decode_planes(

@@ -5,13 +5,13 @@ use std::ops::RangeBounds;
 
 use redb::{
     OwnedAccessGuard, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata,
-    StorageError,
+    StorageError, TableError,
 };
 
 use super::fault::{self, contain, contain_drop};
 use super::tables::{
-    CREATED_KEY, FORMAT_KEY, LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, STEPS, STORE_ID_KEY,
-    STRUCTURES,
+    CREATED_KEY, FORMAT_KEY, LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, SHARDINGS, STEPS,
+    STORE_ID_KEY, STRUCTURES,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{FORMAT_VERSION, decode_mark};
@@ -24,6 +24,7 @@ struct Tables {
     steps: ReadOnlyTable<u64, &'static [u8]>,
     structures: ReadOnlyTable<u64, &'static [u8]>,
     leaves: ReadOnlyTable<(u64, &'static [u8]), &'static [u8]>,
+    shardings: Option<ReadOnlyTable<u64, &'static [u8]>>,
     packs: ReadOnlyTable<u64, &'static [u8]>,
     pack_refs: ReadOnlyTable<u64, u64>,
 }
@@ -53,6 +54,7 @@ impl ReadTx {
                 steps: tx.open_table(STEPS)?,
                 structures: tx.open_table(STRUCTURES)?,
                 leaves: tx.open_table(LEAVES)?,
+                shardings: if_there(tx.open_table(SHARDINGS))?,
                 packs: tx.open_table(PACKS)?,
                 pack_refs: tx.open_table(PACK_REFS)?,
             }))
@@ -127,6 +129,16 @@ impl ReadTx {
     /// The structure record of `step`.
     pub(crate) fn structure(&self, step: u64) -> Result<Option<Vec<u8>>> {
         get(&self.tables()?.structures, step)
+    }
+
+    /// The shardings record of `step`.
+    pub(crate) fn shardings(&self, step: u64) -> Result<Option<Vec<u8>>> {
+        self.tables()?.shardings.as_ref().map_or(Ok(None), |table| get(table, step))
+    }
+
+    /// The steps that have a shardings record, ascending.
+    pub(crate) fn sharding_steps(&self) -> Result<Vec<u64>> {
+        self.tables()?.shardings.as_ref().map_or_else(|| Ok(Vec::new()), |table| keys(table, ..))
     }
 
     /// The record of the leaf at the encoded `path` of `step`.
@@ -241,6 +253,15 @@ impl Drop for ReadTx {
 type Bytes = &'static [u8];
 type Guard<V> = OwnedAccessGuard<V>;
 type ByNumber = ReadOnlyTable<u64, Bytes>;
+
+/// A table, unless there is none of its name.
+fn if_there<T>(table: Result<T, TableError>) -> Result<Option<T>, TableError> {
+    match table {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 fn get(table: &ByNumber, key: u64) -> Result<Option<Vec<u8>>> {
     contain(|| Ok::<_, StorageError>(table.get_owned(key)?.map(|guard| guard.value().to_vec())))

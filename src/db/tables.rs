@@ -14,6 +14,10 @@ pub(super) const STRUCTURES: TableDefinition<'_, u64, &[u8]> = TableDefinition::
 /// Step and encoded key path → leaf record.
 pub(super) const LEAVES: TableDefinition<'_, (u64, &[u8]), &[u8]> = TableDefinition::new("leaves");
 
+/// Step → shardings record, for a step that has any. Stores made before there were shardings don't have
+/// the table.
+pub(super) const SHARDINGS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("shardings");
+
 /// Pack → encoded chunks, each at a multiple of 16.
 pub(super) const PACKS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("packs");
 

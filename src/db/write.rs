@@ -9,7 +9,7 @@ use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::fault::contain;
 use super::handle::Handle;
-use super::tables::{LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, STEPS, STRUCTURES};
+use super::tables::{LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, SHARDINGS, STEPS, STRUCTURES};
 use crate::error::{Error, Result};
 use crate::record::{PackRange, encode_mark};
 
@@ -98,6 +98,14 @@ impl<'d> WriteTx<'d> {
         })
     }
 
+    /// Adds the shardings of `step`.
+    pub(crate) fn put_shardings(&self, step: u64, shardings: &[u8]) -> Result<()> {
+        self.run(|tx| {
+            tx.open_table(SHARDINGS)?.insert(step, shardings)?;
+            Ok(())
+        })
+    }
+
     /// Adds or replaces leaf records of `step`, by encoded path.
     pub(crate) fn put_leaf_records(&self, step: u64, leaves: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         self.run(|tx| {
@@ -114,6 +122,7 @@ impl<'d> WriteTx<'d> {
         self.run(|tx| {
             tx.open_table(STEPS)?.remove(step)?;
             tx.open_table(STRUCTURES)?.remove(step)?;
+            tx.open_table(SHARDINGS)?.remove(step)?;
             let mut leaves = tx.open_table(LEAVES)?;
             let from = (step, &[][..]);
             match step.checked_add(1) {

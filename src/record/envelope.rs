@@ -9,7 +9,7 @@ use crate::limits::MAX_RECORD_BYTES;
 
 const HEADER_BYTES: usize = 8;
 
-/// The version of every kind of record that this build writes; it reads all up to it.
+/// The version of records of which there is no other.
 const VERSION: u8 = 1;
 
 /// What a record is of.
@@ -19,6 +19,7 @@ pub(super) enum Kind {
     Structure,
     Leaf,
     Mark,
+    Shardings,
 }
 
 impl Kind {
@@ -28,6 +29,15 @@ impl Kind {
             Self::Structure => "structure",
             Self::Leaf => "leaf",
             Self::Mark => "pack mark",
+            Self::Shardings => "shardings",
+        }
+    }
+
+    /// The highest version there is.
+    fn last_version(self) -> u8 {
+        match self {
+            Self::Leaf => 2,
+            _ => VERSION,
         }
     }
 
@@ -37,6 +47,7 @@ impl Kind {
             Self::Structure => 2,
             Self::Leaf => 3,
             Self::Mark => 4,
+            Self::Shardings => 5,
         }
     }
 
@@ -51,7 +62,12 @@ impl Kind {
 
 /// The record of `kind` that is stored under the key `identity`.
 pub(super) fn seal(kind: Kind, identity: &[u8], payload: &[u8]) -> Vec<u8> {
-    let header = [kind.code(), VERSION, 0, 0];
+    seal_version(kind, VERSION, identity, payload)
+}
+
+/// [`seal`] for a kind of which there are several versions.
+pub(super) fn seal_version(kind: Kind, version: u8, identity: &[u8], payload: &[u8]) -> Vec<u8> {
+    let header = [kind.code(), version, 0, 0];
     let checksum = checksum(identity, header, payload);
     let mut record = Vec::with_capacity(HEADER_BYTES + payload.len());
     record.extend_from_slice(&checksum.to_le_bytes());
@@ -63,6 +79,7 @@ pub(super) fn seal(kind: Kind, identity: &[u8], payload: &[u8]) -> Vec<u8> {
 /// [`seal`] for a payload whose size the user decides.
 pub(super) fn seal_within_limit(
     kind: Kind,
+    version: u8,
     identity: &[u8],
     payload: &[u8],
 ) -> Result<Vec<u8>, RecordError> {
@@ -70,15 +87,24 @@ pub(super) fn seal_within_limit(
     if found > MAX_RECORD_BYTES {
         return Err(RecordError::TooLarge { kind: kind.name(), limit: MAX_RECORD_BYTES, found });
     }
-    Ok(seal(kind, identity, payload))
+    Ok(seal_version(kind, version, identity, payload))
 }
 
-/// The payload of a record that was sealed as `kind` under `identity`.
+/// The payload of a record that was sealed as `kind` under `identity`, of which there is one version.
 pub(super) fn open<'r>(
     kind: Kind,
     identity: &[u8],
     record: &'r [u8],
 ) -> Result<&'r [u8], RecordError> {
+    Ok(open_version(kind, identity, record)?.1)
+}
+
+/// The version and the payload of a record that was sealed as `kind` under `identity`.
+pub(super) fn open_version<'r>(
+    kind: Kind,
+    identity: &[u8],
+    record: &'r [u8],
+) -> Result<(u8, &'r [u8]), RecordError> {
     let name = kind.name();
     if record.len() > MAX_RECORD_BYTES {
         return Err(RecordError::Long { kind: name, limit: MAX_RECORD_BYTES, found: record.len() });
@@ -98,10 +124,11 @@ pub(super) fn open<'r>(
     if code != kind.code() {
         return Err(RecordError::Kind { kind: name, found: code });
     }
-    if version != VERSION {
-        return Err(RecordError::Version { kind: name, expected: VERSION, found: version });
+    let expected = kind.last_version();
+    if !(1..=expected).contains(&version) {
+        return Err(RecordError::Version { kind: name, expected, found: version });
     }
-    Ok(payload)
+    Ok((version, payload))
 }
 
 fn checksum(identity: &[u8], header: [u8; 4], payload: &[u8]) -> u32 {
@@ -137,7 +164,7 @@ mod tests {
     fn what_is_too_large_to_be_read_is_not_written() {
         // Never touched, so it takes no memory.
         let payload = vec![0; MAX_RECORD_BYTES - HEADER_BYTES + 1];
-        let error = seal_within_limit(Kind::Leaf, b"7", &payload).unwrap_err();
+        let error = seal_within_limit(Kind::Leaf, 1, b"7", &payload).unwrap_err();
         let error = crate::error::Error::from(error);
         assert_eq!(error.kind(), crate::error::ErrorKind::InvalidInput);
         assert!(error.to_string().contains("1073741825 bytes"), "{error}");
@@ -145,10 +172,8 @@ mod tests {
 
     #[test]
     fn a_newer_version_is_named() {
-        let header = [Kind::Leaf.code(), 2, 0, 0];
-        let mut record = checksum(b"k", header, b"").to_le_bytes().to_vec();
-        record.extend_from_slice(&header);
+        let record = seal_version(Kind::Leaf, 3, b"k", b"");
         let error = open(Kind::Leaf, b"k", &record).unwrap_err();
-        assert_eq!(error.to_string(), "the leaf record has version 2, this milepost reads up to 1");
+        assert_eq!(error.to_string(), "the leaf record has version 3, this milepost reads up to 2");
     }
 }

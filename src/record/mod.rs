@@ -5,14 +5,18 @@
 //! specified in `src/docs/format.md`.
 
 mod envelope;
+mod extent;
 mod leaf;
 mod mark;
+mod sharding;
 mod step;
 mod structure;
 mod time;
 
-pub(crate) use leaf::{Extent, LeafRecord, Piece, StoredChunk};
+pub(crate) use extent::{Extent, Piece};
+pub(crate) use leaf::{LeafRecord, Parts, StoredChunk};
 pub(crate) use mark::{decode_mark, encode_mark};
+pub(crate) use sharding::{decode_shardings, encode_shardings};
 pub(crate) use step::{PackRange, StepRecord};
 pub(crate) use structure::{decode_structure, encode_structure};
 pub(crate) use time::{from_unix_ns, to_unix_ns};
@@ -51,6 +55,8 @@ pub(crate) fn reseal(step: u64, payload: &[u8]) -> Vec<Vec<u8>> {
         seal(Kind::Step, &step, payload),
         seal(Kind::Structure, &step, payload),
         seal(Kind::Leaf, &leaf, payload),
+        envelope::seal_version(Kind::Leaf, 2, &leaf, payload),
+        seal(Kind::Shardings, &step, payload),
     ]
 }
 

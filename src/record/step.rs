@@ -108,7 +108,7 @@ impl StepRecord {
         };
         let payload = rkyv::to_bytes::<rancor::Error>(&archive)
             .map_err(|error| Kind::Step.archive(&error))?;
-        let record = seal_within_limit(Kind::Step, &step.to_le_bytes(), &payload)?;
+        let record = seal_within_limit(Kind::Step, 1, &step.to_le_bytes(), &payload)?;
         // A step that can't be read again must not be committed.
         Self::decode(step, &record)?;
         Ok(record)

@@ -59,7 +59,7 @@ pub(crate) fn encode_structure<L>(step: u64, tree: &Tree<L>) -> Result<Vec<u8>> 
     })?;
     let payload = rkyv::to_bytes::<rancor::Error>(&StructureV1 { nodes })
         .map_err(|error| Kind::Structure.archive(&error))?;
-    Ok(seal_within_limit(Kind::Structure, &step.to_le_bytes(), &payload)?)
+    Ok(seal_within_limit(Kind::Structure, 1, &step.to_le_bytes(), &payload)?)
 }
 
 /// The structure of `step`, with `leaf(path)` for each leaf.
@@ -230,7 +230,8 @@ mod tests {
         let node = |kind, children| NodeV1 { kind, children, key: vec![], name: String::new() };
         let decode = |nodes| {
             let payload = rkyv::to_bytes::<rancor::Error>(&StructureV1 { nodes }).unwrap();
-            let record = seal_within_limit(Kind::Structure, &5u64.to_le_bytes(), &payload).unwrap();
+            let record =
+                seal_within_limit(Kind::Structure, 1, &5u64.to_le_bytes(), &payload).unwrap();
             decode_structure(5, &record, &mut |_| Ok(()))
         };
         assert!(decode(vec![]).is_err());

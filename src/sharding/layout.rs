@@ -6,7 +6,7 @@ use super::device::Device;
 use super::mesh::Mesh;
 use super::spec::PartitionSpec;
 use crate::error::{Error, Result};
-use crate::shape::{Region, Shape};
+use crate::shape::{Grid, Region, Shape};
 
 /// A part of an array, and the devices that hold it: one, or several that are replicas of each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +101,15 @@ impl<'s> Layout<'s> {
         regions.into_iter().zip(holders).map(|(region, devices)| Shard { region, devices })
     }
 
+    /// The cuts between the shards, without the empty ones.
+    pub(crate) fn grid(&self, shape: &Shape) -> Grid {
+        let starts = |dimension: &'_ Dimension| {
+            let parts = (0..dimension.parts).map(|part| dimension.indices(part).start);
+            parts.collect::<Vec<_>>()
+        };
+        Grid::cut(shape, self.dimensions.iter().map(starts))
+    }
+
     /// What `device` holds; `None` if it is none of the sharding's.
     pub fn region_of(&self, device: &Device) -> Option<Region> {
         let position = self.devices.iter().position(|other| other == device)?;
@@ -136,6 +145,7 @@ impl<'s> Layout<'s> {
 mod tests {
     use super::super::{NamedSharding, Platform, Sharding, SingleDeviceSharding};
     use super::*;
+    use crate::shape::tests::elements;
     use proptest::prelude::*;
 
     fn mesh(axes: &[(&str, usize)]) -> Mesh {
@@ -228,7 +238,7 @@ mod tests {
                 for device in shard.devices {
                     prop_assert_eq!(layout.region_of(device), Some(shard.region.clone()));
                 }
-                for element in shard.region.runs(&shape).into_iter().flatten() {
+                for element in elements(&shard.region, &shape) {
                     times[element] += 1;
                 }
             }

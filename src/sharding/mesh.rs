@@ -1,6 +1,8 @@
 //! Devices in a box with named axes.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use super::device::Device;
 use crate::error::{Error, Result};
@@ -8,7 +10,7 @@ use crate::limits::{MAX_DIMENSIONS, MAX_MESH_DEVICES};
 
 /// What a program may do along an axis. It has no meaning for milepost, and is kept with the mesh for
 /// JAX.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum AxisType {
     /// The compiler shards along the axis as it sees fit.
@@ -35,7 +37,7 @@ impl AxisType {
 }
 
 /// A named axis of a mesh.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Axis {
     pub(super) name: String,
     pub(super) size: usize,
@@ -57,8 +59,8 @@ pub(super) struct Axis {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mesh {
     axes: Vec<Axis>,
-    /// In C order: the last axis varies fastest.
-    devices: Vec<Device>,
+    /// In C order: the last axis varies fastest. Shared, since many arrays have the same mesh.
+    devices: Arc<[Device]>,
 }
 
 impl Mesh {
@@ -81,7 +83,7 @@ impl Mesh {
     }
 
     pub(super) fn from_axes(devices: Vec<Device>, axes: Vec<Axis>) -> Result<Self> {
-        let mesh = Self { axes, devices };
+        let mesh = Self { axes, devices: devices.into() };
         mesh.check_axes()?;
         mesh.check_devices()?;
         Ok(mesh)
@@ -179,6 +181,14 @@ impl Mesh {
         let number = self.axes.iter().position(|axis| axis.name == name)?;
         let size = self.axes.get(number)?.size;
         Some((self.axes.iter().skip(number + 1).map(|axis| axis.size).product(), size))
+    }
+}
+
+impl Hash for Mesh {
+    /// Leaves out most devices: whoever looks for a mesh among others has few with the same axes.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.axes.hash(state);
+        self.devices.first().hash(state);
     }
 }
 

@@ -23,7 +23,7 @@ pub use registry::{DeviceInfo, DeviceRegistry};
 pub use spec::PartitionSpec;
 
 /// How an array is spread over devices.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Sharding {
     /// Cut along the axes of a mesh.
@@ -102,7 +102,7 @@ impl fmt::Display for Sharding {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedSharding {
     mesh: Mesh,
     spec: PartitionSpec,
@@ -171,7 +171,7 @@ impl fmt::Display for NamedSharding {
 }
 
 /// An array that is whole on one device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SingleDeviceSharding {
     device: Device,
 }

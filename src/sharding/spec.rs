@@ -14,7 +14,7 @@ use std::fmt;
 /// let both = PartitionSpec::from_dimensions([vec!["data", "model"]]);
 /// assert_eq!(both.to_string(), "PartitionSpec(('data', 'model'))");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PartitionSpec(Vec<Vec<String>>);
 
 impl PartitionSpec {

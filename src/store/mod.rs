@@ -1,5 +1,6 @@
 //! The store: steps in one file, each saved whole or not at all, and checked when read.
 
+mod chunk_map;
 mod compact;
 mod compare;
 mod compression;

@@ -70,13 +70,27 @@ impl StoreOptions {
 }
 
 /// What goes with one save.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SaveOptions {
     pub(crate) metrics: BTreeMap<String, f64>,
     pub(crate) custom_metadata: Option<serde_json::Value>,
     pub(crate) existing: Existing,
     pub(crate) admission: Admission,
     pub(crate) pinned: bool,
+    pub(crate) record_sharding: bool,
+}
+
+impl Default for SaveOptions {
+    fn default() -> Self {
+        Self {
+            metrics: BTreeMap::new(),
+            custom_metadata: None,
+            existing: Existing::default(),
+            admission: Admission::default(),
+            pinned: false,
+            record_sharding: true,
+        }
+    }
 }
 
 /// What a save does if the step is there.
@@ -144,6 +158,14 @@ impl SaveOptions {
         self
     }
 
+    /// Whether the shardings of arrays are recorded with them; they are unless this says otherwise. An
+    /// array is stored as its shards either way.
+    #[must_use]
+    pub fn record_sharding(mut self, record: bool) -> Self {
+        self.record_sharding = record;
+        self
+    }
+
     /// The custom metadata as JSON text, all limits checked.
     pub(crate) fn checked_metadata(&self) -> Result<Option<String>> {
         if self.metrics.len() > MAX_METRICS {
@@ -163,7 +185,7 @@ impl SaveOptions {
         };
         let leaf = crate::tree::Leaf::json(metadata);
         leaf.check()?;
-        let text = String::from_utf8_lossy(leaf.contents()).into_owned();
+        let text = String::from_utf8_lossy(leaf.contents().unwrap_or_default()).into_owned();
         if text.len() > MAX_CUSTOM_METADATA_BYTES {
             return Err(Error::invalid(format!(
                 "the custom metadata has {} bytes, at most {MAX_CUSTOM_METADATA_BYTES} can be stored",

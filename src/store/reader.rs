@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::chunk_map::ChunkMap;
 use super::compare::differences;
 use super::fill::{self, Destination, chunk_error, locate};
 use super::packs::PackReader;
-use super::records::Records;
+use super::records::{Records, meta_of, shardings_of};
 use super::{StepInfo, step_record};
 use crate::codec::{self, ChunkId};
 use crate::db::ReadTx;
@@ -37,8 +38,7 @@ pub struct StepReader {
 struct OpenLeaf {
     encoded: Vec<u8>,
     record: LeafRecord,
-    /// Where each chunk begins in the contents.
-    starts: Vec<usize>,
+    chunks: ChunkMap,
 }
 
 impl StepReader {
@@ -114,8 +114,12 @@ impl StepReader {
     /// # Errors
     /// As [`read_leaf`](Self::read_leaf).
     pub fn leaf_meta(&self, path: &KeyPath) -> Result<LeafMeta> {
-        let record = self.leaf_record(path, &path.encode());
-        record.map(|record| record.meta).map_err(|error| self.place(error.at_path(path)))
+        let meta = || {
+            let record = self.leaf_record(path, &path.encode())?;
+            let shardings = shardings_of(&self.tx, self.info.step, [&record])?;
+            meta_of(&record, &shardings)
+        };
+        meta().map_err(|error: Error| self.place(error.at_path(path)))
     }
 
     pub(super) fn place(&self, error: Error) -> Error {
@@ -143,7 +147,7 @@ impl StepReader {
         let mut found = 0;
         let tree = decode_structure(step, &structure, &mut |path| {
             found += 1;
-            Ok(records.get(path)?.1.meta.clone())
+            records.meta(path)
         })?;
         if found != records.len() {
             return Err(Error::damaged(format!(
@@ -178,7 +182,8 @@ impl StepReader {
                 ))
                 .at_path(path));
             }
-            destinations.push(Destination { path: encoded, record, memory });
+            let places = vec![(Region::whole(&record.meta.shape), memory)];
+            destinations.push(Destination { path: encoded, record, places });
         }
         fill::fill(&self.tx, self.info.step, destinations, self.threads)?;
         for (path, target, staged, _, _) in &mut leaves {
@@ -199,51 +204,22 @@ impl StepReader {
             return Ok(Arc::clone(open));
         }
         let record = self.leaf_record(path, &encoded)?;
-        let starts = record.chunks.iter().scan(0usize, |next, chunk| {
-            let start = *next;
-            *next += usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX);
-            Some(start)
-        });
-        let open = Arc::new(OpenLeaf { encoded, starts: starts.collect(), record });
+        let open = Arc::new(OpenLeaf { encoded, chunks: ChunkMap::new(&record), record });
         *self.last.lock() = Some(Arc::clone(&open));
         Ok(open)
     }
 
     /// Writes the part of a leaf that lies in `region` to `out`. Reads the chunks that it meets.
     fn read_part(&self, leaf: &OpenLeaf, region: &Region, out: &mut [u8]) -> Result<()> {
-        let OpenLeaf { encoded, record, starts } = leaf;
-        let element_bytes = record.meta.dtype.size_bytes();
-        let runs = region.runs(&record.meta.shape);
-        let mut runs =
-            runs.iter().map(|run| run.start * element_bytes..run.end * element_bytes).peekable();
-        let first_byte = runs.peek().map_or(0, |run| run.start);
-        let first_chunk = starts.partition_point(|start| *start <= first_byte).saturating_sub(1);
-        let (mut rest, mut raw, mut packs) = (out, Vec::new(), PackReader::default());
-        let chunks = (0u32..).zip(record.chunks.iter().zip(starts));
-        for (index, (chunk, start)) in chunks.skip(first_chunk) {
-            raw.resize(usize::try_from(chunk.info.raw_len).unwrap_or(usize::MAX), 0);
-            let end = start + raw.len();
-            match runs.peek() {
-                None => break,
-                Some(run) if run.start >= end => continue,
-                Some(_) => {}
-            }
-            let id = ChunkId { path: encoded, shard: 0, index, dtype: record.meta.dtype };
+        let OpenLeaf { encoded, record, chunks } = leaf;
+        let (mut raw, mut packs) = (Vec::new(), PackReader::default());
+        for placed in chunks.of_region(region) {
+            let Some(chunk) = record.chunks.get(placed.number) else { continue };
+            let id = ChunkId::new(encoded, placed.part, placed.index, record.meta.dtype);
             let stored = packs.read(&self.tx, chunk.extent()).map_err(|error| locate(error, id))?;
-            codec::decode(id, &chunk.info, stored, &mut raw)
+            let raw = codec::view(id, &chunk.info, stored, &mut raw)
                 .map_err(|error| chunk_error(error, id))?;
-            while let Some(run) = runs.peek_mut().filter(|run| run.start < end) {
-                let upto = run.end.min(end);
-                let (head, after) = rest.split_at_mut(upto - run.start);
-                if let Some(part) = raw.get(run.start - start..upto - start) {
-                    head.copy_from_slice(part);
-                }
-                rest = after;
-                run.start = upto;
-                if run.start >= run.end {
-                    runs.next();
-                }
-            }
+            placed.copy(raw, region, out);
         }
         Ok(())
     }

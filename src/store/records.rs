@@ -5,7 +5,9 @@ use std::cell::Cell;
 use crate::db::ReadTx;
 use crate::error::{Error, Result};
 use crate::path::KeyPath;
-use crate::record::LeafRecord;
+use crate::record::{LeafRecord, decode_shardings};
+use crate::sharding::Sharding;
+use crate::tree::LeafMeta;
 
 /// A leaf record with the encoded path of its leaf.
 pub(super) type PathAndRecord = (Vec<u8>, LeafRecord);
@@ -32,15 +34,53 @@ pub(super) fn leaf_records(tx: &ReadTx, step: u64) -> Result<Vec<PathAndRecord>>
 pub(super) struct Records {
     list: Vec<PathAndRecord>,
     next: Cell<usize>,
+    /// What the records name by their numbers.
+    shardings: Vec<Sharding>,
+}
+
+/// The shardings of a step, if `records` name any.
+pub(super) fn shardings_of<'r>(
+    tx: &ReadTx,
+    step: u64,
+    records: impl IntoIterator<Item = &'r LeafRecord>,
+) -> Result<Vec<Sharding>> {
+    if records.into_iter().all(|record| record.sharding.is_none()) {
+        return Ok(Vec::new());
+    }
+    let record = tx.shardings(step)?;
+    let record = record.ok_or_else(|| Error::damaged("the shardings of the step are missing"))?;
+    Ok(decode_shardings(step, &record)?)
+}
+
+/// What the leaf of `record` is, with its sharding.
+pub(super) fn meta_of(record: &LeafRecord, shardings: &[Sharding]) -> Result<LeafMeta> {
+    let Some(number) = record.sharding else { return Ok(record.meta.clone()) };
+    let sharding = usize::try_from(number).ok().and_then(|number| shardings.get(number));
+    let sharding = sharding.ok_or_else(|| {
+        let found = shardings.len();
+        Error::damaged(format!("the leaf has sharding {number}, the step has {found} of them"))
+    })?;
+    sharding.layout(&record.meta.shape).map_err(|error| {
+        Error::damaged(format!("{} can't have its sharding", record.meta)).with_source(error)
+    })?;
+    Ok(LeafMeta { sharding: Some(sharding.clone()), ..record.meta.clone() })
 }
 
 impl Records {
     pub(super) fn read(tx: &ReadTx, step: u64) -> Result<Self> {
-        Ok(Self::from(leaf_records(tx, step)?))
+        let list = leaf_records(tx, step)?;
+        let shardings = shardings_of(tx, step, list.iter().map(|(_, record)| record))?;
+        Ok(Self { shardings, ..Self::from(list) })
     }
 
     pub(super) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// What the leaf at `path` is.
+    pub(super) fn meta(&self, path: &KeyPath) -> Result<LeafMeta> {
+        let (_, record) = self.get(path)?;
+        meta_of(record, &self.shardings).map_err(|error| error.at_path(path))
     }
 
     /// The record of the leaf at `path`.
@@ -64,6 +104,6 @@ impl Records {
 
 impl From<Vec<PathAndRecord>> for Records {
     fn from(list: Vec<PathAndRecord>) -> Self {
-        Self { list, next: Cell::new(0) }
+        Self { list, next: Cell::new(0), shardings: Vec::new() }
     }
 }

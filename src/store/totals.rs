@@ -27,6 +27,13 @@ impl Totals {
             let length = u64::try_from(*length).unwrap_or(u64::MAX);
             self.digest.update(&length.to_le_bytes());
         }
+        if let Some(parts) = &record.parts {
+            for range in parts.grid.parts().flat_map(|part| part.ranges().to_vec()) {
+                for bound in [range.start, range.end] {
+                    self.digest.update(&u64::try_from(bound).unwrap_or(u64::MAX).to_le_bytes());
+                }
+            }
+        }
         for chunk in &record.chunks {
             self.chunk_count += 1;
             self.logical_bytes += u64::from(chunk.info.raw_len);

@@ -54,7 +54,7 @@ impl StepReader {
             if chunk.info.codec != Codec::Raw || rest.is_some() {
                 return Ok(None);
             }
-            let id = ChunkId { path: &encoded, shard: 0, index: 0, dtype: record.meta.dtype };
+            let id = ChunkId::new(&encoded, 0, 0, record.meta.dtype);
             let pack = open_pack(&self.tx, piece.pack).map_err(|error| locate(error, id))?;
             let stored = piece_of(&pack, piece).map_err(|error| locate(error, id))?;
             codec::check(id, &chunk.info, stored).map_err(|error| chunk_error(error, id))?;

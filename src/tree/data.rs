@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ndarray::ArcArray;
 
 use crate::dtype::Element;
+use crate::shape::Region;
 
 /// Memory that is shared by reference count.
 pub(crate) trait Buffer: Any + Send + Sync {
@@ -52,6 +53,13 @@ pub(crate) enum Data<'a> {
     Borrowed(&'a [u8]),
     Shared(Arc<dyn Buffer>),
     Inline { bytes: [u8; 16], len: u8 },
+}
+
+/// The contents of a leaf: in one piece, or as the distinct regions that devices hold, in C order.
+#[derive(Debug, Clone)]
+pub(crate) enum Contents<'a> {
+    Whole(Data<'a>),
+    Shards(Vec<(Region, Data<'a>)>),
 }
 
 impl Data<'_> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ndarray::{ArcArray, Array, ArrayBase, ArrayD, ArrayViewD, Dimension, IxDyn};
 use ndarray::{Data as ArrayData, ViewRepr};
 
-use super::data::{Data, SharedArray};
+use super::data::{Contents, Data, SharedArray};
 use super::meta::{LeafKind, LeafMeta};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,8 +21,8 @@ use crate::shape::Shape;
 /// views and references are borrowed. An array that is not contiguous in C order is copied once.
 #[derive(Debug, Clone)]
 pub struct Leaf<'a> {
-    meta: LeafMeta,
-    data: Data<'a>,
+    pub(super) meta: LeafMeta,
+    pub(super) contents: Contents<'a>,
 }
 
 impl<'a> Leaf<'a> {
@@ -42,7 +42,7 @@ impl<'a> Leaf<'a> {
     pub fn from_vec<T: Element>(elements: Vec<T>, shape: impl Into<Vec<usize>>) -> Result<Self> {
         let shape = Shape::new(shape)?;
         check_length(T::DTYPE, &shape, size_of_val(&elements[..]))?;
-        Ok(Self { meta: LeafMeta::array(T::DTYPE, shape), data: Data::shared(elements) })
+        Ok(Self::from_parts(LeafMeta::array(T::DTYPE, shape), Data::shared(elements)))
     }
 
     /// An array that shares `elements` in C order.
@@ -52,7 +52,7 @@ impl<'a> Leaf<'a> {
     pub fn from_arc<T: Element>(elements: Arc<[T]>, shape: impl Into<Vec<usize>>) -> Result<Self> {
         let shape = Shape::new(shape)?;
         check_length(T::DTYPE, &shape, size_of_val(&elements[..]))?;
-        Ok(Self { meta: LeafMeta::array(T::DTYPE, shape), data: Data::shared(elements) })
+        Ok(Self::from_parts(LeafMeta::array(T::DTYPE, shape), Data::shared(elements)))
     }
 
     /// An array of `dtype` that borrows its little-endian C-order `bytes`.
@@ -66,31 +66,31 @@ impl<'a> Leaf<'a> {
         if dtype == DType::Bool && bool::view(bytes).is_none() {
             return Err(Error::invalid("a byte of a bool array is neither 0 nor 1"));
         }
-        Ok(Self { meta: LeafMeta::array(dtype, shape), data: Data::Borrowed(bytes) })
+        Ok(Self::from_parts(LeafMeta::array(dtype, shape), Data::Borrowed(bytes)))
     }
 
     /// A scalar.
     pub fn scalar<T: Element>(value: T) -> Self {
         let meta = LeafMeta::new(LeafKind::Scalar, T::DTYPE, Shape::default());
-        Self { meta, data: Data::inline(T::as_bytes(&[value])) }
+        Self::from_parts(meta, Data::inline(T::as_bytes(&[value])))
     }
 
     /// A string that borrows `text`.
     pub fn str(text: &'a str) -> Self {
         let meta = LeafMeta::text(LeafKind::String, text.len());
-        Self { meta, data: Data::Borrowed(text.as_bytes()) }
+        Self::from_parts(meta, Data::Borrowed(text.as_bytes()))
     }
 
     /// A string that takes `text`.
     pub fn string(text: String) -> Self {
         let meta = LeafMeta::text(LeafKind::String, text.len());
-        Self { meta, data: Data::shared(text) }
+        Self::from_parts(meta, Data::shared(text))
     }
 
     /// A byte string that borrows `bytes`; for an array of `uint8` see [`Leaf::from_slice`].
     pub fn bytes(bytes: &'a [u8]) -> Self {
         let meta = LeafMeta::text(LeafKind::Bytes, bytes.len());
-        Self { meta, data: Data::Borrowed(bytes) }
+        Self::from_parts(meta, Data::Borrowed(bytes))
     }
 
     /// A JSON value. It is written as text at once.
@@ -105,13 +105,13 @@ impl<'a> Leaf<'a> {
             String::new()
         };
         let meta = LeafMeta::text(LeafKind::Json, text.len());
-        Self { meta, data: Data::shared(text) }
+        Self::from_parts(meta, Data::shared(text))
     }
 
-    /// A leaf read from storage: `bytes` must be as long as `meta` says.
+    /// A leaf of which `data` is all there is. That the two fit together is checked by
+    /// [`Leaf::check`], since a shape given by the caller may have no size at all.
     pub(crate) fn from_parts(meta: LeafMeta, data: Data<'a>) -> Self {
-        debug_assert_eq!(meta.size_bytes().ok(), Some(data.bytes().len()));
-        Self { meta, data }
+        Self { meta, contents: Contents::Whole(data) }
     }
 
     /// What the leaf is.
@@ -119,20 +119,24 @@ impl<'a> Leaf<'a> {
         &self.meta
     }
 
-    /// The contents: elements in C order and little-endian, UTF-8, bytes, or JSON text.
-    pub fn contents(&self) -> &[u8] {
-        self.data.bytes()
+    /// The contents: elements in C order and little-endian, UTF-8, bytes, or JSON text. `None` for an
+    /// array that was given as several shards, see [`Leaf::shards`].
+    pub fn contents(&self) -> Option<&[u8]> {
+        match &self.contents {
+            Contents::Whole(data) => Some(data.bytes()),
+            Contents::Shards(_) => None,
+        }
     }
 
     /// The memory of the contents.
-    pub(crate) fn data(&self) -> Data<'a> {
-        self.data.clone()
+    pub(crate) fn memory(&self) -> Contents<'a> {
+        self.contents.clone()
     }
 
     /// Checks what a constructor leaves to the save.
     pub(crate) fn check(&self) -> Result<()> {
         self.meta.size_bytes()?;
-        if self.meta.kind == LeafKind::Json && self.contents().is_empty() {
+        if self.meta.kind == LeafKind::Json && self.contents() == Some(&[]) {
             return Err(Error::invalid(format!(
                 "the JSON value is nested deeper than {MAX_JSON_DEPTH} levels, the most that can be read back"
             )));
@@ -146,7 +150,7 @@ impl<'a> Leaf<'a> {
         if self.meta.kind != LeafKind::Array || self.meta.dtype != T::DTYPE {
             return None;
         }
-        ArrayViewD::from_shape(self.meta.shape.lengths(), T::view(self.contents())?).ok()
+        ArrayViewD::from_shape(self.meta.shape.lengths(), T::view(self.contents()?)?).ok()
     }
 
     /// The array, without a copy if its memory is a `Vec<T>` that nobody else shares, as after
@@ -160,25 +164,28 @@ impl<'a> Leaf<'a> {
             return Err(mismatch);
         }
         let shape = self.meta.shape.lengths().to_vec();
-        let elements = self.data.into_elements::<T>();
+        let elements = match self.contents {
+            Contents::Whole(data) => data.into_elements::<T>(),
+            Contents::Shards(_) => None,
+        };
         elements.and_then(|elements| ArrayD::from_shape_vec(shape, elements).ok()).ok_or(mismatch)
     }
 
     /// The scalar; `None` if the leaf is no scalar of `T`.
     pub fn as_scalar<T: Element>(&self) -> Option<T> {
         let fits = self.meta.kind == LeafKind::Scalar && self.meta.dtype == T::DTYPE;
-        if fits { T::from_bytes(self.contents()) } else { None }
+        if fits { T::from_bytes(self.contents()?) } else { None }
     }
 
     /// The text; `None` if the leaf is no string.
     pub fn as_str(&self) -> Option<&str> {
-        let text = (self.meta.kind == LeafKind::String).then(|| self.contents());
-        text.and_then(|text| std::str::from_utf8(text).ok())
+        let text = self.contents().filter(|_| self.meta.kind == LeafKind::String)?;
+        std::str::from_utf8(text).ok()
     }
 
     /// The byte string; `None` if the leaf is none.
     pub fn as_bytes(&self) -> Option<&[u8]> {
-        (self.meta.kind == LeafKind::Bytes).then(|| self.contents())
+        self.contents().filter(|_| self.meta.kind == LeafKind::Bytes)
     }
 
     /// The JSON value.
@@ -187,15 +194,36 @@ impl<'a> Leaf<'a> {
     /// `Mismatch` if the leaf is no JSON value.
     pub fn to_json(&self) -> Result<serde_json::Value> {
         let mismatch = || self.mismatch(LeafKind::Json, DType::U8);
-        if self.meta.kind != LeafKind::Json {
-            return Err(mismatch());
-        }
-        serde_json::from_slice(self.contents()).map_err(|error| mismatch().with_source(error))
+        let text = self.contents().filter(|_| self.meta.kind == LeafKind::Json);
+        serde_json::from_slice(text.ok_or_else(mismatch)?)
+            .map_err(|error| mismatch().with_source(error))
     }
 
     /// The same leaf for any lifetime: borrowed contents are copied.
     pub fn into_owned(self) -> Leaf<'static> {
-        Leaf { meta: self.meta, data: self.data.into_owned() }
+        let contents = match self.contents {
+            Contents::Whole(data) => Contents::Whole(data.into_owned()),
+            Contents::Shards(shards) => {
+                let owned = shards.into_iter().map(|(region, data)| (region, data.into_owned()));
+                Contents::Shards(owned.collect())
+            }
+        };
+        Leaf { meta: self.meta, contents }
+    }
+
+    /// The same leaf in the memory that `map` gives for each part of it.
+    pub(crate) fn try_map_memory<'b>(
+        self,
+        map: impl Fn(Data<'a>) -> Result<Data<'b>>,
+    ) -> Result<Leaf<'b>> {
+        let contents = match self.contents {
+            Contents::Whole(data) => Contents::Whole(map(data)?),
+            Contents::Shards(shards) => {
+                let map = |(region, data)| Ok((region, map(data)?));
+                Contents::Shards(shards.into_iter().map(map).collect::<Result<_>>()?)
+            }
+        };
+        Ok(Leaf { meta: self.meta, contents })
     }
 
     fn mismatch(&self, kind: LeafKind, dtype: DType) -> Error {
@@ -208,9 +236,12 @@ impl<'a> Leaf<'a> {
 }
 
 impl PartialEq for Leaf<'_> {
-    /// Equal in kind, element type, shape and every bit of the contents: a NaN equals itself.
+    /// Equal in kind, element type, shape, sharding and every bit of the contents, given alike: in one
+    /// piece or as shards. A NaN equals itself.
     fn eq(&self, other: &Self) -> bool {
-        self.meta == other.meta && self.contents() == other.contents()
+        self.meta == other.meta
+            && self.contents() == other.contents()
+            && self.shards().eq(other.shards())
     }
 }
 
@@ -222,7 +253,7 @@ impl<'a, T: Element, D: Dimension> From<ArrayBase<ViewRepr<&'a T>, D>> for Leaf<
             Some(elements) => Data::Borrowed(T::as_bytes(elements)),
             None => Data::shared(view.iter().copied().collect::<Vec<T>>()),
         };
-        Self { meta, data }
+        Self::from_parts(meta, data)
     }
 }
 
@@ -247,7 +278,7 @@ impl<T: Element, D: Dimension> From<Array<T, D>> for Leaf<'static> {
         } else {
             array.iter().copied().collect()
         };
-        Self { meta, data: Data::shared(elements) }
+        Self::from_parts(meta, Data::shared(elements))
     }
 }
 
@@ -261,7 +292,7 @@ impl<T: Element, D: Dimension> From<ArcArray<T, D>> for Leaf<'static> {
         } else {
             Data::shared(array.iter().copied().collect::<Vec<T>>())
         };
-        Self { meta, data }
+        Self::from_parts(meta, data)
     }
 }
 
@@ -302,7 +333,7 @@ mod tests {
         let mut reversed = array.view();
         reversed.invert_axis(Axis(1));
         let reversed = Leaf::from(reversed);
-        assert_eq!(i32::view(reversed.contents()).unwrap(), [3, 2, 1, 6, 5, 4]);
+        assert_eq!(i32::view(reversed.contents().unwrap()).unwrap(), [3, 2, 1, 6, 5, 4]);
         let mut column = array.clone();
         column.slice_axis_inplace(Axis(1), (1..2).into());
         assert_eq!(Leaf::from(column).into_array::<i32>().unwrap(), arr2(&[[2], [5]]).into_dyn());
@@ -316,13 +347,13 @@ mod tests {
         let elements = vec![1.5f32; 1000];
         let address = elements.as_ptr();
         let leaf = Leaf::from_vec(elements, [10, 100]).unwrap();
-        assert_eq!(leaf.contents().as_ptr(), address.cast());
+        assert_eq!(leaf.contents().unwrap().as_ptr(), address.cast());
         let array = leaf.into_array::<f32>().unwrap();
         assert_eq!(array.as_ptr(), address);
         let shared = array.into_shared();
         let mut mine = shared.clone();
         let leaf = Leaf::from(shared);
-        assert_eq!(leaf.contents().as_ptr(), address.cast());
+        assert_eq!(leaf.contents().unwrap().as_ptr(), address.cast());
         mine[[0, 0]] = 2.0;
         assert_eq!(leaf.as_array::<f32>().unwrap()[[0, 0]].to_bits(), 1.5f32.to_bits());
     }

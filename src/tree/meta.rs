@@ -5,6 +5,7 @@ use std::fmt;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
+use crate::sharding::Sharding;
 
 /// What a leaf is. The code of a kind is part of the file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,16 +62,18 @@ pub struct LeafMeta {
     pub dtype: DType,
     /// The shape; empty for scalars, the length in bytes for strings, byte strings and JSON.
     pub shape: Shape,
+    /// How an array is spread over devices, or was when it was saved; `None` if nobody said.
+    pub sharding: Option<Sharding>,
 }
 
 impl LeafMeta {
     /// The meta of an array.
     pub fn array(dtype: DType, shape: Shape) -> Self {
-        Self { kind: LeafKind::Array, dtype, shape }
+        Self::new(LeafKind::Array, dtype, shape)
     }
 
     pub(crate) fn new(kind: LeafKind, dtype: DType, shape: Shape) -> Self {
-        Self { kind, dtype, shape }
+        Self { kind, dtype, shape, sharding: None }
     }
 
     pub(super) fn text(kind: LeafKind, length: usize) -> Self {

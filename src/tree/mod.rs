@@ -8,6 +8,7 @@ mod checkpoint;
 mod data;
 mod leaf;
 mod meta;
+mod shards;
 mod source;
 mod target;
 
@@ -23,7 +24,7 @@ pub use meta::{LeafKind, LeafMeta};
 pub use source::LeafSource;
 pub use target::LeafMut;
 
-pub(crate) use data::{Buffer, Data};
+pub(crate) use data::{Buffer, Contents, Data};
 pub(crate) use source::check_region;
 pub(crate) use target::FreshLeaf;
 

@@ -29,7 +29,8 @@ pub trait LeafSource: Sync {
         None
     }
 
-    /// All leaves in the order of the structure, if all of them lie in memory already: it spares the
+    /// All leaves in the order of the structure, if all of them lie in memory already, in one piece or as
+    /// shards: it spares the
     /// search for each, and shared ones need not be copied. Asked after
     /// [`structure`](Self::structure).
     fn borrow_all(&self) -> Option<Vec<&Leaf<'_>>> {
@@ -52,22 +53,13 @@ impl LeafSource for Tree<Leaf<'_>> {
         };
         let meta = leaf.meta();
         check_region(meta, region, out).map_err(|error| error.at_path(path))?;
-        let element_bytes = meta.dtype.size_bytes();
-        let mut rest = out;
-        for run in region.runs(&meta.shape) {
-            let run = run.start * element_bytes..run.end * element_bytes;
-            let (head, tail) = rest.split_at_mut(run.len());
-            if let Some(contents) = leaf.contents().get(run) {
-                head.copy_from_slice(contents);
-            }
-            rest = tail;
-        }
+        leaf.copy_region(region, out);
         Ok(())
     }
 
     fn borrow(&self, path: &KeyPath) -> Option<&[u8]> {
         match self.get(path) {
-            Some(Self::Leaf(leaf)) => Some(leaf.contents()),
+            Some(Self::Leaf(leaf)) => leaf.contents(),
             _ => None,
         }
     }
@@ -145,7 +137,7 @@ mod tests {
         assert_eq!(out, [4, 5, 7, 8]);
         let short = tree.read_region(&path, &Region::new([1..3, 0..3]), &mut out).unwrap_err();
         assert!(short.to_string().contains("6 bytes, the buffer has 4"), "{short}");
-        assert_eq!(tree.borrow_all().unwrap()[0].contents(), tree.borrow(&path).unwrap());
+        assert_eq!(tree.borrow_all().unwrap()[0].contents(), tree.borrow(&path));
         let absent = tree.read_region(&"v".parse().unwrap(), &Region::new([]), &mut []);
         assert_eq!(absent.unwrap_err().kind(), ErrorKind::NotFound);
     }

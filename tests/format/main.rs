@@ -67,7 +67,7 @@ fn parts(leaf: &Leaf<'_>) -> LeafParts {
         code(KINDS, meta.kind.name()),
         code(DTYPES, meta.dtype.name()),
         shape.map(|length| u64::try_from(*length).unwrap()).collect(),
-        leaf.contents().to_vec(),
+        leaf.contents().unwrap().to_vec(),
     )
 }
 

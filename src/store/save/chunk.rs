@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::leaves::{PlannedLeaf, read_run};
+use super::contents::read_run;
+use super::leaves::PlannedLeaf;
 use super::report::Accepted;
 use super::reuse::{Match, Memory, Reuse, StoredReader};
 use super::staging::Block;
-use crate::codec::{self, ChunkId, ChunkInfo, Compression};
+use crate::codec::{self, ChunkInfo, Compression};
 use crate::error::{Error, Result};
 use crate::record::StoredChunk;
 use crate::tree::{Data, LeafSource};
@@ -28,8 +29,8 @@ pub(super) enum Raw<'s> {
     Slice(&'s [u8], Range<usize>),
     Shared(Data<'static>, Range<usize>),
     Staged(Arc<Block>, Range<usize>),
-    /// In the source, which is asked for them where they are encoded.
-    Unread(&'s dyn LeafSource, Range<usize>),
+    /// In a part of the leaf in the source, which is asked for them where they are encoded.
+    Unread(&'s dyn LeafSource, usize, Range<usize>),
     /// In the file: the leaf is in the memory in which the newest step was saved from, which
     /// nobody can have changed since.
     Stored(StoredChunk),
@@ -42,7 +43,7 @@ impl Raw<'_> {
             Self::Slice(_, run)
             | Self::Shared(_, run)
             | Self::Staged(_, run)
-            | Self::Unread(_, run) => run.len(),
+            | Self::Unread(_, _, run) => run.len(),
             Self::Stored(_) => 0,
         }
     }
@@ -64,7 +65,7 @@ pub(super) trait Batches<'s> {
 }
 
 /// All that is to be saved.
-pub(super) struct Contents<'c, 's> {
+pub(super) struct ToSave<'c, 's> {
     pub(super) encoder: Encoder<'c>,
     pub(super) batches: &'c mut dyn Batches<'s>,
 }
@@ -111,7 +112,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// All that is in memory of the leaf.
+    /// All that is in memory of the leaf, or of the part of it.
     fn known(&self) -> &[u8] {
         match self {
             Self::Slice(bytes, _) => bytes,
@@ -152,13 +153,13 @@ impl Encoder<'_> {
             Raw::Slice(bytes, run) => Bytes::Slice(bytes, run),
             Raw::Shared(data, run) => Bytes::Shared(data, run),
             Raw::Staged(block, run) => Bytes::Staged(block, run),
-            Raw::Unread(source, run) => Bytes::Owned(read_run(source, leaf, run)?),
+            Raw::Unread(source, part, run) => Bytes::Owned(read_run(source, leaf, part, run)?),
         };
         let raw = bytes.as_slice();
         leaf.check_values(raw)?;
-        let id = ChunkId { path: &leaf.encoded, shard: 0, index, dtype: leaf.meta.dtype };
+        let id = leaf.chunk_id(index);
         let hash = codec::content_hash(raw);
-        match self.reuse.find(number, id, raw, hash, reader) {
+        match self.reuse.find((number, index), id, raw, hash, reader) {
             Match::Stored(chunk) => {
                 return Ok(EncodedChunk {
                     leaf: number,

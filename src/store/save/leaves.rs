@@ -1,20 +1,24 @@
 //! Source → leaves that are to be saved, each checked, and cut into batches of chunks.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use super::chunk::{Batches, Chunk, Raw};
+use super::contents::{checked, part_of};
 use super::plan::{chunk_count, cuts};
 use super::report::Accepted;
 use super::reuse::{Memory, Reuse};
-use crate::codec::{self, Compression};
-use crate::dtype::{DType, Element, zeroed};
+use crate::codec::{self, ChunkId, Compression};
+use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::limits::{CHUNK_ALIGN_BYTES, MAX_LEAF_CHUNKS};
 use crate::path::KeyPath;
-use crate::shape::boxes;
+use crate::record::Parts;
+use crate::shape::Region;
+use crate::sharding::Sharding;
 use crate::store::compression::CompressionRules;
-use crate::tree::{Data, LeafKind, LeafMeta, LeafSource, Tree};
+use crate::tree::{Contents, Data, LeafKind, LeafMeta, LeafSource, Tree};
 
 /// The raw bytes that are encoded while the batch before is written.
 pub(super) const BATCH_BYTES: usize = 8 << 20;
@@ -29,6 +33,19 @@ pub(super) struct PlannedLeaf {
     pub(super) compression: Compression,
     /// What [`Compression::Auto`] came to.
     chosen: OnceLock<Compression>,
+    /// The number of the sharding that is recorded with it, among those of the step.
+    pub(super) sharding: Option<u32>,
+    /// How it is cut for its sharding; `None` if it stays in one part.
+    pub(super) parts: Option<Box<Parts>>,
+}
+
+/// Where a leaf is cut.
+pub(super) struct Cut {
+    pub(super) part: usize,
+    /// The number of the chunk in the leaf.
+    pub(super) index: u32,
+    /// Its bytes in the part.
+    pub(super) run: Range<usize>,
 }
 
 impl PlannedLeaf {
@@ -41,9 +58,46 @@ impl PlannedLeaf {
     }
 
     /// How the leaf is cut.
-    pub(super) fn cuts(&self) -> impl Iterator<Item = (u32, Range<usize>)> {
+    pub(super) fn cuts(&self) -> impl Iterator<Item = Cut> {
         // It has far fewer: see `check_chunks`.
-        (0u32..).zip(cuts(self.size_bytes, self.compression))
+        let cuts = (0..self.part_count()).flat_map(|part| {
+            let runs = cuts(self.part_bytes(part), self.compression);
+            runs.map(move |run| (part, run))
+        });
+        (0u32..).zip(cuts).map(|(index, (part, run))| Cut { part, index, run })
+    }
+
+    /// How one part of the leaf is cut.
+    pub(super) fn cuts_of(&self, part: usize) -> impl Iterator<Item = Cut> {
+        let first = self.parts.as_ref().map_or(0, |parts| parts.chunks_of_part(part).start);
+        let first = u32::try_from(first).unwrap_or(u32::MAX);
+        let runs = cuts(self.part_bytes(part), self.compression);
+        (first..).zip(runs).map(move |(index, run)| Cut { part, index, run })
+    }
+
+    pub(super) fn part_count(&self) -> usize {
+        self.parts.as_ref().map_or(1, |parts| parts.grid.part_count())
+    }
+
+    /// The region of a part.
+    pub(super) fn part(&self, number: usize) -> Region {
+        let whole = || Region::whole(&self.meta.shape);
+        self.parts.as_ref().map_or_else(whole, |parts| parts.grid.part(number))
+    }
+
+    fn part_bytes(&self, number: usize) -> usize {
+        match &self.parts {
+            Some(parts) => parts.grid.part(number).elements() * self.meta.dtype.size_bytes(),
+            None => self.size_bytes,
+        }
+    }
+
+    /// What the chunk `index` must not be mistaken for another by.
+    pub(super) fn chunk_id(&self, index: u32) -> ChunkId<'_> {
+        let number = usize::try_from(index).unwrap_or(usize::MAX);
+        let (part, index) =
+            self.parts.as_ref().map_or((0, number), |parts| parts.part_of_chunk(number));
+        ChunkId::new(&self.encoded, part, index, self.meta.dtype)
     }
 
     /// How to compress the leaf; `raw` is what is in memory of it now. Whoever comes first chooses for
@@ -57,9 +111,33 @@ impl PlannedLeaf {
         }
     }
 
+    /// Cuts the leaf as `sharding` says.
+    fn cut_into_shards(&mut self, sharding: &Sharding) -> Result<()> {
+        if self.meta.kind != LeafKind::Array {
+            return Err(Error::invalid(format!("a {} can't be sharded", self.meta.kind)));
+        }
+        let grid = sharding.layout(&self.meta.shape)?.grid(&self.meta.shape);
+        if grid.part_count() > 1 {
+            self.parts = Some(Box::new(Parts { grid, chunk_ends: Vec::new() }));
+            self.check_chunks()?;
+            let counts = (0..self.part_count())
+                .map(|part| cuts(self.part_bytes(part), self.compression).count());
+            let ends = counts.scan(0, |end, count| {
+                *end += count;
+                Some(*end)
+            });
+            let chunk_ends = ends.collect();
+            if let Some(parts) = &mut self.parts {
+                parts.chunk_ends = chunk_ends;
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that the chunks of the leaf fit a record, before any of them is written.
     fn check_chunks(&self) -> Result<()> {
-        let found = chunk_count(self.size_bytes, self.compression);
+        let parts = (0..self.part_count()).map(|part| self.part_bytes(part));
+        let found = parts.map(|bytes| chunk_count(bytes, self.compression).max(1)).sum::<usize>();
         if found > MAX_LEAF_CHUNKS {
             let message = format!(
                 "the leaf has {} bytes in {found} chunks, at most {MAX_LEAF_CHUNKS} can be stored",
@@ -94,9 +172,11 @@ fn samples(raw: &[u8]) -> [&[u8]; 3] {
 pub(super) struct SourceLeaves<'s> {
     pub(super) source: &'s dyn LeafSource,
     pub(super) list: Arc<Vec<PlannedLeaf>>,
-    /// The whole contents of each leaf, if they are in memory: the source has them there, or they
-    /// are a text.
-    pub(super) contents: Vec<Option<Data<'s>>>,
+    /// The contents of each leaf, if they are in memory as they are stored: the source has them there,
+    /// or they are a text.
+    pub(super) contents: Vec<Option<Contents<'s>>>,
+    /// The shardings that are recorded.
+    pub(super) shardings: Vec<Sharding>,
 }
 
 impl<'s> SourceLeaves<'s> {
@@ -104,25 +184,33 @@ impl<'s> SourceLeaves<'s> {
         source: &'s dyn LeafSource,
         structure: &Tree<LeafMeta>,
         compression: &CompressionRules,
+        record_sharding: bool,
     ) -> Result<Self> {
         let all = source.borrow_all();
         let (mut list, mut contents) = (Vec::new(), Vec::new());
+        let mut shardings = Shardings::default();
         structure.visit(&mut |path, node| {
             let Tree::Leaf(meta) = node else { return Ok(()) };
             let in_memory = match &all {
-                Some(all) => all.get(list.len()).map(|leaf| leaf.data()),
-                None => source.borrow(path).map(Data::Borrowed),
+                Some(all) => all.get(list.len()).map(|leaf| leaf.memory()),
+                None => source.borrow(path).map(|bytes| Contents::Whole(Data::Borrowed(bytes))),
             };
             let plan = || -> Result<_> {
                 meta.check()?;
-                let leaf = PlannedLeaf {
+                let mut leaf = PlannedLeaf {
                     encoded: path.encode(),
                     size_bytes: meta.size_bytes()?,
-                    meta: meta.clone(),
+                    meta: LeafMeta::new(meta.kind, meta.dtype, meta.shape.clone()),
                     compression: compression.of(path),
                     chosen: OnceLock::new(),
+                    sharding: None,
+                    parts: None,
                 };
                 leaf.check_chunks()?;
+                if let Some(sharding) = &meta.sharding {
+                    leaf.cut_into_shards(sharding)?;
+                    leaf.sharding = record_sharding.then(|| shardings.number(sharding));
+                }
                 Ok((checked(source, &leaf, in_memory)?, leaf))
             };
             let (data, leaf) = plan().map_err(|error| error.at_path(path))?;
@@ -140,7 +228,7 @@ impl<'s> SourceLeaves<'s> {
             )));
         }
         check_total(&list)?;
-        Ok(Self { source, list: Arc::new(list), contents })
+        Ok(Self { source, list: Arc::new(list), contents, shardings: shardings.list })
     }
 
     /// The chunks of all leaves, batch by batch.
@@ -161,13 +249,15 @@ impl<'s> SourceLeaves<'s> {
         else {
             return Box::new(std::iter::empty());
         };
-        if let Some(unchanged) = contents.as_ref().and_then(|data| reuse.unchanged(number, data)) {
+        if let Some(Contents::Whole(data)) = contents
+            && let Some(unchanged) = reuse.unchanged(number, data)
+        {
             return Box::new(unchanged.into_iter());
         }
-        let chunk = move |(index, run): (u32, Range<usize>)| {
-            let raw = match contents {
-                Some(data) => Raw::Slice(data.bytes(), run),
-                None => Raw::Unread(self.source, run),
+        let chunk = move |Cut { part, index, run }: Cut| {
+            let raw = match contents.as_ref().and_then(|contents| part_of(contents, part)) {
+                Some(bytes) => Raw::Slice(bytes, run),
+                None => Raw::Unread(self.source, part, run),
             };
             Chunk { leaf: number, index, raw }
         };
@@ -191,61 +281,24 @@ fn check_total(leaves: &[PlannedLeaf]) -> Result<()> {
     Ok(())
 }
 
-/// The contents of a leaf, as long as they should be. A string or JSON value is checked to be one;
-/// a text has no parts that could be checked on their own, so it is read as a whole.
-fn checked<'s>(
-    source: &dyn LeafSource,
-    leaf: &PlannedLeaf,
-    contents: Option<Data<'s>>,
-) -> Result<Option<Data<'s>>> {
-    let PlannedLeaf { meta, size_bytes, .. } = leaf;
-    if let Some(contents) = &contents
-        && contents.bytes().len() != *size_bytes
-    {
-        return Err(Error::invalid(format!(
-            "the source gives {} bytes for {meta}, expected {size_bytes}",
-            contents.bytes().len()
-        )));
-    }
-    if !matches!(meta.kind, LeafKind::String | LeafKind::Json) {
-        return Ok(contents);
-    }
-    let text = match contents {
-        Some(text) => text,
-        None => Data::shared(read_run(source, leaf, 0..*size_bytes)?),
-    };
-    meta.check_text(text.bytes())?;
-    Ok(Some(text))
+/// The shardings of a step, each once.
+#[derive(Default)]
+struct Shardings {
+    list: Vec<Sharding>,
+    numbers: HashMap<Sharding, u32>,
 }
 
-/// Reads the bytes `run` of a leaf from a source that doesn't have it in memory.
-pub(super) fn read_run(
-    source: &dyn LeafSource,
-    leaf: &PlannedLeaf,
-    run: Range<usize>,
-) -> Result<Vec<u8>> {
-    let mut raw: Vec<u8> = zeroed(run.len()).map_err(|error| leaf.locate(error))?;
-    read_run_into(source, leaf, run, &mut raw)?;
-    Ok(raw)
-}
-
-/// [`read_run`] into memory of the same length.
-pub(super) fn read_run_into(
-    source: &dyn LeafSource,
-    leaf: &PlannedLeaf,
-    run: Range<usize>,
-    out: &mut [u8],
-) -> Result<()> {
-    let element_bytes = leaf.meta.dtype.size_bytes();
-    let elements = run.start / element_bytes..run.end / element_bytes;
-    let path = KeyPath::decode(&leaf.encoded)?;
-    let mut rest = out;
-    for region in boxes(&leaf.meta.shape, elements) {
-        let (out, after) = rest.split_at_mut(region.elements() * element_bytes);
-        source.read_region(&path, &region, out).map_err(|error| error.at_path(&path))?;
-        rest = after;
+impl Shardings {
+    fn number(&mut self, sharding: &Sharding) -> u32 {
+        if let Some(number) = self.numbers.get(sharding) {
+            return *number;
+        }
+        // There are at most as many as leaves.
+        let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        self.list.push(sharding.clone());
+        self.numbers.insert(sharding.clone(), number);
+        number
     }
-    Ok(())
 }
 
 /// The chunks of a source, which are read from it where they are encoded.
@@ -288,9 +341,11 @@ impl<'b> Batches<'b> for SourceBatches<'b> {
     }
 
     fn memory(&mut self, leaf: usize) -> Memory {
-        let contents = self.leaves.contents.get(leaf).and_then(Option::as_ref);
         let unchanged = self.changed.get(leaf) == Some(&false);
-        contents.map_or_else(Memory::default, |data| Memory::of(data, unchanged))
+        match self.leaves.contents.get(leaf) {
+            Some(Some(Contents::Whole(data))) => Memory::of(data, unchanged),
+            _ => Memory::default(),
+        }
     }
 }
 
@@ -307,6 +362,8 @@ mod tests {
             size_bytes: 1 << 62,
             compression: Compression::BitPlanes,
             chosen: OnceLock::new(),
+            sharding: None,
+            parts: None,
         };
         let check =
             |count| check_total(&std::iter::repeat_with(leaf).take(count).collect::<Vec<_>>());

@@ -1,6 +1,7 @@
 //! Saving, deleting and pinning: every change of the set of steps is one commit.
 
 mod chunk;
+mod contents;
 mod encoding;
 mod leaves;
 mod pack_writer;
@@ -21,9 +22,12 @@ use super::{
 };
 use crate::db::{ReadTx, WriteTx};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::{LeafRecord, PackRange, StepRecord, encode_structure, to_unix_ns};
+use crate::record::{
+    LeafRecord, PackRange, StepRecord, encode_shardings, encode_structure, to_unix_ns,
+};
+use crate::sharding::Sharding;
 use crate::tree::{LeafMeta, LeafSource, Tree};
-use chunk::{Contents, Encoder};
+use chunk::{Encoder, ToSave};
 use leaves::{PlannedLeaf, SourceLeaves};
 use packer::{Packed, Target, pack};
 use report::Accepted;
@@ -43,6 +47,7 @@ struct Plan {
     step: u64,
     custom_metadata: Option<String>,
     structure: Tree<LeafMeta>,
+    shardings: Vec<Sharding>,
 }
 
 /// What was found when a step was checked.
@@ -79,12 +84,22 @@ impl CheckpointStore {
         let writer = self.lock_writer()?;
         let checked = self.check_free(step, options)?;
         let structure = source.structure()?;
-        let leaves = SourceLeaves::new(source, &structure, &self.options.compression)?;
-        let plan = Plan { step, custom_metadata: options.checked_metadata()?, structure };
+        let leaves = SourceLeaves::new(
+            source,
+            &structure,
+            &self.options.compression,
+            options.record_sharding,
+        )?;
+        let plan = Plan {
+            step,
+            custom_metadata: options.checked_metadata()?,
+            structure,
+            shardings: leaves.shardings.clone(),
+        };
         let reuse = self.reuse(&writer, checked, &leaves.list)?;
         let encoder = Encoder { leaves: &leaves.list, reuse: &reuse };
         let mut batches = leaves.batches(&reuse, accepted);
-        let contents = Contents { encoder, batches: &mut batches };
+        let contents = ToSave { encoder, batches: &mut batches };
         self.write(&writer, checked, &plan, options, contents, retention)
     }
 
@@ -110,7 +125,7 @@ impl CheckpointStore {
         checked: Checked,
         plan: &Plan,
         options: &SaveOptions,
-        contents: Contents<'_, '_>,
+        contents: ToSave<'_, '_>,
         retention: Option<&Retention<'_>>,
     ) -> Result<SaveReport> {
         let (began, step) = (Instant::now(), plan.step);
@@ -119,7 +134,7 @@ impl CheckpointStore {
         // Until the last commit succeeds, packs of this save may be left in the file.
         writer.borrow_mut().sweep = Sweep::Due;
         let target = Target { step, tx, first_pack: checked.mark + 1 };
-        let Contents { encoder, batches } = contents;
+        let ToSave { encoder, batches } = contents;
         let packed = pack(encoder, batches, target, self.options.threads)?;
         let accepted = batches.accepted();
         let Packed { tx, rows, totals, packs, counts, last } = packed;
@@ -150,6 +165,9 @@ impl CheckpointStore {
         }
         tx.put_structure(step, &structure)?;
         tx.put_leaf_records(step, &rows)?;
+        if !plan.shardings.is_empty() {
+            tx.put_shardings(step, &encode_shardings(step, &plan.shardings)?)?;
+        }
         tx.put_step(step, &record.encode(step)?)?;
         tx.set_pack_mark(mark)?;
         for victim in &removed {

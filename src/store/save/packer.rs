@@ -117,8 +117,10 @@ impl Shared {
 /// The most packs of a stream with all of `leaves` that are compressed.
 fn most_packs(leaves: &[PlannedLeaf]) -> u64 {
     let compressed = leaves.iter().filter(|leaf| leaf.compression != Compression::None);
-    // Only the last chunk of a leaf has another length than a multiple.
-    let bytes = compressed.map(|leaf| leaf.size_bytes.next_multiple_of(CHUNK_ALIGN_BYTES));
+    // Only the last chunk of a part has another length than a multiple.
+    let bytes = compressed.map(|leaf| {
+        leaf.size_bytes.saturating_add(leaf.part_count().saturating_mul(CHUNK_ALIGN_BYTES))
+    });
     PackStream::<Whose>::most_packs(
         bytes.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX)).sum(),
     )
@@ -246,7 +248,12 @@ impl<'d> Packer<'d> {
         let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());
         for (number, (leaf, packed)) in encoder.leaves.iter().zip(self.leaves).enumerate() {
             check_whole(leaf, &packed.chunks)?;
-            let record = LeafRecord { meta: leaf.meta.clone(), chunks: packed.chunks };
+            let record = LeafRecord {
+                meta: leaf.meta.clone(),
+                sharding: leaf.sharding,
+                parts: leaf.parts.clone(),
+                chunks: packed.chunks,
+            };
             totals.add(&leaf.encoded, &record);
             rows.push((leaf.encoded.clone(), record.encode(self.step, &leaf.encoded)?));
             last.push((leaf.encoded.clone(), record, batches.memory(number)));

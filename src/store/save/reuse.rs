@@ -1,6 +1,7 @@
 //! Unchanged chunks: what the file has already of a leaf is not written again.
 //!
-//! A chunk is compared with the chunk of the same number of the same leaf in the newest step. The
+//! A chunk is compared with the chunk of the same number of the same part of the same leaf in the newest
+//! step. The
 //! content hash finds it; then the stored bytes are read, checked and compared, so no hash is trusted
 //! with data, and a stored chunk that is damaged is written anew. Only a leaf that still is in the very
 //! memory it was saved from, shared by reference count and so unchanged, is taken without a look.
@@ -15,7 +16,7 @@ use crate::codec::{self, ChunkId, Codec};
 use crate::db::ReadTx;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::record::{LeafRecord, StoredChunk};
+use crate::record::{LeafRecord, Parts, StoredChunk};
 use crate::store::fill::chunk_error;
 use crate::store::packs::PackReader;
 use crate::store::records::leaf_records;
@@ -41,6 +42,7 @@ struct PackUse {
 struct LastLeaf {
     path: Vec<u8>,
     dtype: DType,
+    parts: Option<Box<Parts>>,
     chunks: Vec<StoredChunk>,
     memory: Memory,
 }
@@ -87,6 +89,7 @@ impl LastStep {
         let leaf = |(path, record, memory): (Vec<u8>, LeafRecord, Memory)| LastLeaf {
             path,
             dtype: record.meta.dtype,
+            parts: record.parts,
             chunks: record.chunks,
             memory,
         };
@@ -119,7 +122,8 @@ pub(super) struct Reuse(Option<Candidates>);
 struct Candidates {
     tx: ReadTx,
     last: Arc<LastStep>,
-    /// For each leaf that is saved the number of the last one of the same path and element type.
+    /// For each leaf that is saved the number of the last one of the same path and element type, in the
+    /// same parts.
     places: Vec<Option<usize>>,
 }
 
@@ -194,10 +198,10 @@ impl Reuse {
         Some((0u32..).zip(&last.chunks).map(chunk).collect())
     }
 
-    /// Looks for the stored chunk that is exactly `raw`.
+    /// Looks for the stored chunk that is exactly `raw`; `index` is its number in the leaf.
     pub(super) fn find(
         &self,
-        leaf: usize,
+        (leaf, index): (usize, u32),
         id: ChunkId<'_>,
         raw: &[u8],
         hash: [u8; 16],
@@ -206,13 +210,12 @@ impl Reuse {
         let (Some(candidates), Some(last)) = (&self.0, self.last_leaf(leaf)) else {
             return Match::No;
         };
-        let chunk = usize::try_from(id.index).ok().and_then(|index| last.chunks.get(index));
+        let chunk = usize::try_from(index).ok().and_then(|index| last.chunks.get(index));
         let same = |chunk: &&StoredChunk| {
             chunk.info.hash == hash && usize::try_from(chunk.info.raw_len) == Ok(raw.len())
         };
         let Some(chunk) = chunk.filter(same) else { return Match::No };
         candidates.compare(chunk, id, raw, reader).unwrap_or_else(|error| {
-            let index = id.index;
             tracing::warn!(%error, index, "a stored chunk is damaged, and is written anew");
             Match::No
         })
@@ -237,7 +240,10 @@ impl LastStep {
                 *by_path.get(&leaf.encoded[..])?
             };
             let last = self.leaves.get(place)?;
-            (last.dtype == leaf.meta.dtype).then_some(place)
+            // A chunk of another part is another chunk, with the same bytes as well.
+            let ends = |parts: &Option<Box<Parts>>| Some(parts.as_ref()?.chunk_ends.clone());
+            let same_parts = ends(&last.parts) == ends(&leaf.parts);
+            (last.dtype == leaf.meta.dtype && same_parts).then_some(place)
         };
         leaves.iter().enumerate().map(find).collect()
     }

@@ -7,7 +7,7 @@ use crate::codec::{self, ChunkId};
 use crate::error::{Error, Result};
 use crate::path::KeyPath;
 use crate::record::{LeafRecord, Piece, StoredChunk};
-use crate::store::fill::chunk_error;
+use crate::store::fill::{at_chunk, chunk_error};
 use crate::store::packs::PackReader;
 
 /// Memory and the last packs, kept from leaf to leaf.
@@ -26,15 +26,14 @@ impl Check<'_> {
         path: &[u8],
         record: &LeafRecord,
     ) -> Go {
-        for (index, chunk) in (0u32..).zip(&record.chunks) {
+        for (id, chunk) in record.chunks_with_ids(path) {
             self.report.chunks += 1;
             self.report.stored_bytes += u64::from(chunk.info.stored_len);
-            let place = |error| place(error, step, path, index);
-            if self.opens(reader, chunk, place)? {
-                let id = ChunkId { path, shard: 0, index, dtype: record.meta.dtype };
-                if let Err(fault) = self.contents(reader, id, chunk) {
-                    self.fault(place(fault))?;
-                }
+            let place = |error| place(error, step, id);
+            if self.opens(reader, chunk, place)?
+                && let Err(fault) = self.contents(reader, id, chunk)
+            {
+                self.fault(place(fault))?;
             }
         }
         Ok(())
@@ -91,10 +90,10 @@ impl Check<'_> {
                     chunk.piece.start,
                     chunk.piece.end,
                     chunk.piece.pack,
-                    before.index,
-                    KeyPath::decode(before.path).unwrap_or_default(),
+                    before.id.index,
+                    KeyPath::decode(before.id.path).unwrap_or_default(),
                 ));
-                self.fault(place(fault, step, chunk.path, chunk.index))?;
+                self.fault(place(fault, step, chunk.id))?;
             }
             // Of two that overlap the longer one may reach into the next.
             before = before.filter(|before| before.hides_end_of(&chunk)).or(Some(chunk));
@@ -107,8 +106,7 @@ impl Check<'_> {
 #[derive(Clone, Copy)]
 struct Placed<'l> {
     piece: Piece,
-    path: &'l [u8],
-    index: u32,
+    id: ChunkId<'l>,
 }
 
 impl Placed<'_> {
@@ -122,17 +120,13 @@ impl Placed<'_> {
 }
 
 fn places((path, record): &(Vec<u8>, LeafRecord)) -> impl Iterator<Item = Placed<'_>> {
-    (0u32..).zip(&record.chunks).flat_map(move |(index, chunk)| {
+    record.chunks_with_ids(path).flat_map(|(id, chunk)| {
         let (first, rest) = chunk.extent().pieces();
-        iter::once(first).chain(rest).map(move |piece| Placed { piece, path, index })
+        iter::once(first).chain(rest).map(move |piece| Placed { piece, id })
     })
 }
 
 /// `error` with the chunk that it is of.
-fn place(error: Error, step: u64, path: &[u8], index: u32) -> Error {
-    let error = error.at_step(step).at_chunk(usize::try_from(index).unwrap_or(usize::MAX));
-    match KeyPath::decode(path) {
-        Ok(path) => error.at_path(&path),
-        Err(_) => error,
-    }
+fn place(error: Error, step: u64, id: ChunkId<'_>) -> Error {
+    at_chunk(error, id).at_step(step)
 }

@@ -146,7 +146,12 @@ impl<'t> Check<'t> {
     fn orphans(&mut self, steps: &[u64]) -> Go {
         let structures = self.read(self.tx.structure_steps())?.unwrap_or_default();
         let leaves = self.read(self.tx.leaf_steps())?.unwrap_or_default();
-        for (found, what) in [(structures, "a structure record"), (leaves, "leaf records")] {
+        let shardings = self.read(self.tx.sharding_steps())?.unwrap_or_default();
+        for (found, what) in [
+            (structures, "a structure record"),
+            (leaves, "leaf records"),
+            (shardings, "a shardings record"),
+        ] {
             for step in found.into_iter().filter(|step| steps.binary_search(step).is_err()) {
                 let message = format!("this step has {what} and no step record");
                 self.fault(Error::damaged(message).at_step(step))?;

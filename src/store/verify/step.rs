@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::path::KeyPath;
 use crate::record::{LeafRecord, StepRecord, decode_structure};
 use crate::store::StepInfo;
+use crate::store::records::{meta_of, shardings_of};
 use crate::store::totals::Totals;
 
 /// The leaves of a step, by encoded key path.
@@ -38,10 +39,25 @@ impl Check<'_> {
         let structure = self.structure(step)?;
         let leaves = self.leaves(step, rows, structure)?;
         self.overlaps(step, &leaves.list)?;
+        self.shardings(step, &leaves.list)?;
         if let Some(record) = &record {
             self.totals(step, record, &leaves)?;
         }
         self.packs(step, record.as_ref(), &leaves)
+    }
+
+    /// Compares the shardings of a step with those that its leaves name.
+    fn shardings(&mut self, step: u64, leaves: &[(Vec<u8>, LeafRecord)]) -> Go {
+        let records = leaves.iter().map(|(_, record)| record);
+        let shardings = shardings_of(self.tx, step, records).map_err(|error| error.at_step(step));
+        let Some(shardings) = self.read(shardings)? else { return Ok(()) };
+        for (path, record) in leaves {
+            if let Err(fault) = meta_of(record, &shardings) {
+                let path = KeyPath::decode(path).unwrap_or_default();
+                self.fault(fault.at_step(step).at_path(&path))?;
+            }
+        }
+        Ok(())
     }
 
     fn step_record(&mut self, step: u64) -> Go<Option<StepRecord>> {

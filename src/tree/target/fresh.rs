@@ -34,7 +34,9 @@ impl<T: Element> FreshMemory for Vec<T> {
 }
 
 impl FreshLeaf {
+    /// A leaf like `meta`, in one piece whatever its sharding.
     pub(crate) fn new(meta: LeafMeta) -> Result<Self> {
+        let meta = LeafMeta { sharding: None, ..meta };
         let elements = meta.shape.elements();
         let memory: Box<dyn FreshMemory> = with_element!(meta.dtype, E => {
             Box::new(zeroed::<E>(elements)?)
@@ -45,7 +47,7 @@ impl FreshLeaf {
     pub(crate) fn into_leaf(self) -> Result<Leaf<'static>> {
         let leaf = Leaf::from_parts(self.meta, self.memory.into_data());
         if leaf.meta().kind == LeafKind::String {
-            utf8(leaf.contents())?;
+            utf8(leaf.contents().unwrap_or_default())?;
         }
         Ok(leaf)
     }

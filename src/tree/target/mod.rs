@@ -259,8 +259,8 @@ mod tests {
         assert!(target.accepts(leaf.meta()), "{target:?} refuses {}", leaf.meta());
         target.prepare(leaf.meta()).unwrap();
         match target.memory() {
-            Some(memory) => memory.copy_from_slice(leaf.contents()),
-            None => target.finish(leaf.contents()).unwrap(),
+            Some(memory) => memory.copy_from_slice(leaf.contents().unwrap()),
+            None => target.finish(leaf.contents().unwrap()).unwrap(),
         }
         target.settle().unwrap();
     }

@@ -12,15 +12,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::chunk::{Batches, Chunk, Contents, Encoder, Raw};
-use super::leaves::{BATCH_BYTES, LeafChunks, PlannedLeaf, SourceLeaves, read_run_into};
+use super::chunk::{Batches, Chunk, Encoder, Raw, ToSave};
+use super::contents::{part_of, read_run_into};
+use super::leaves::{BATCH_BYTES, Cut, LeafChunks, PlannedLeaf, SourceLeaves};
 use super::report::Accepted;
 use super::reuse::{Memory, Reuse};
 use super::{Plan, Retention, SaveReport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::CHUNK_ALIGN_BYTES;
 use crate::store::{CheckpointStore, SaveOptions};
-use crate::tree::{Data, Leaf, LeafSource};
+use crate::tree::{Contents, Data, Leaf, LeafSource};
 
 pub(crate) use arena::Arena;
 pub(super) use arena::Block;
@@ -42,15 +43,22 @@ pub(crate) struct Stager<'s> {
 
 /// A part of the contents. Those of one leaf come in their order.
 enum Part {
-    /// Whole leaves by their numbers, in memory that the caller gave or shares.
-    Whole(Vec<(usize, Data<'static>)>),
-    Copied(Arc<Block>, Vec<Piece>),
+    /// Whole leaves or parts of them, in memory that the caller gave or shares.
+    Whole(Vec<InMemory>),
+    Copied(Arc<Block>, Vec<CopiedChunk>),
     /// There is no more.
     End(Accepted),
 }
 
+/// A leaf by its number, or a part of it, where it was.
+struct InMemory {
+    leaf: usize,
+    part: Option<usize>,
+    data: Data<'static>,
+}
+
 /// A copied chunk.
-struct Piece {
+struct CopiedChunk {
     leaf: usize,
     index: u32,
     /// Its bytes in the block.
@@ -60,12 +68,13 @@ struct Piece {
 impl Arena {
     /// The same leaf in memory of its own, unless it has shared its memory already.
     pub(crate) fn detach(&self, leaf: &Leaf<'_>) -> Result<Leaf<'static>> {
-        let meta = leaf.meta().clone();
-        let data = match leaf.data() {
-            Data::Borrowed(contents) if !contents.is_empty() => Data::shared(self.copy(contents)?),
-            data => data.into_owned(),
+        let detach = |data: Data<'_>| match data {
+            Data::Borrowed(contents) if !contents.is_empty() => {
+                Ok(Data::shared(self.copy(contents)?))
+            }
+            data => Ok(data.into_owned()),
         };
-        Ok(Leaf::from_parts(meta, data))
+        leaf.clone().try_map_memory(detach)
     }
 }
 
@@ -81,8 +90,18 @@ impl CheckpointStore {
         let stage = || {
             self.check_free(step, options)?;
             let structure = source.structure()?;
-            let leaves = SourceLeaves::new(source, &structure, &self.options.compression)?;
-            let plan = Plan { step, custom_metadata: options.checked_metadata()?, structure };
+            let leaves = SourceLeaves::new(
+                source,
+                &structure,
+                &self.options.compression,
+                options.record_sharding,
+            )?;
+            let plan = Plan {
+                step,
+                custom_metadata: options.checked_metadata()?,
+                structure,
+                shardings: leaves.shardings.clone(),
+            };
             let (sender, parts) = channel();
             let list = Arc::clone(&leaves.list);
             let staged = StagedSave { plan, options: options.clone(), leaves: list, parts };
@@ -107,7 +126,7 @@ impl CheckpointStore {
             let reuse = self.reuse(&writer, checked, &leaves)?;
             let mut batches = StagedBatches::new(&leaves, &reuse, parts);
             let encoder = Encoder { leaves: &leaves, reuse: &reuse };
-            let contents = Contents { encoder, batches: &mut batches };
+            let contents = ToSave { encoder, batches: &mut batches };
             let report = self.write(&writer, checked, &plan, &options, contents, Some(retention));
             abandoned = batches.abandoned;
             report
@@ -151,56 +170,82 @@ struct Filler<'f, 's> {
     stuck: &'f dyn Fn(),
     block: Option<Filling>,
     stager: &'f mut Stager<'s>,
-    whole: Vec<(usize, Data<'static>)>,
+    whole: Vec<InMemory>,
 }
 
 /// A block that is being filled.
 struct Filling {
     block: Block,
     filled: usize,
-    pieces: Vec<Piece>,
+    chunks: Vec<CopiedChunk>,
 }
 
 impl Filler<'_, '_> {
     fn leaf(&mut self, number: usize, leaf: &PlannedLeaf) -> Result<()> {
         match self.stager.leaves.contents.get(number).and_then(Option::as_ref) {
-            Some(Data::Borrowed(bytes)) => {
-                let bytes: &[u8] = bytes;
-                for (index, run) in leaf.cuts() {
-                    let (at, out) = self.room(run.len())?;
-                    // A contents is as long as its leaf: that was checked.
-                    out.copy_from_slice(bytes.get(run.clone()).unwrap_or_default());
-                    self.add(number, index, at);
-                }
+            Some(Contents::Whole(data)) if !matches!(data, Data::Borrowed(_)) => {
+                let data = data.clone().into_owned();
+                self.whole.push(InMemory { leaf: number, part: None, data });
+                return Ok(());
             }
-            Some(data) => self.whole.push((number, data.clone().into_owned())),
-            None => {
-                let source = self.stager.leaves.source;
-                for (index, run) in leaf.cuts() {
-                    let (at, out) = self.room(run.len())?;
-                    read_run_into(source, leaf, run, out)?;
-                    self.add(number, index, at);
-                }
+            // The chunks of a leaf come in their order, so all its parts go the same way.
+            Some(Contents::Shards(shards))
+                if shards.iter().all(|(_, data)| !matches!(data, Data::Borrowed(_))) =>
+            {
+                let parts = shards.iter().enumerate();
+                self.whole.extend(parts.map(|(part, (_, data))| InMemory {
+                    leaf: number,
+                    part: Some(part),
+                    data: data.clone().into_owned(),
+                }));
+                return Ok(());
             }
+            _ => {}
+        }
+        for Cut { part, index, run } in leaf.cuts() {
+            self.make_room(run.len())?;
+            let at = self.copy(number, leaf, part, run)?;
+            self.add(number, index, at);
         }
         Ok(())
     }
 
-    /// Room for the next chunk in the block.
-    fn room(&mut self, length: usize) -> Result<(Range<usize>, &mut [u8])> {
+    /// Copies a run of a part to the block, which has room for it; where it is there.
+    fn copy(
+        &mut self,
+        number: usize,
+        leaf: &PlannedLeaf,
+        part: usize,
+        run: Range<usize>,
+    ) -> Result<Range<usize>> {
+        let Some(filling) = &mut self.block else {
+            return Err(Error::invalid("there is no block to copy to"));
+        };
+        let at = filling.filled..filling.filled + run.len();
+        let Some(out) = filling.block.bytes_mut().get_mut(at.clone()) else {
+            return Err(Error::invalid(format!("a chunk of {} bytes fits no block", run.len())));
+        };
+        let leaves = &self.stager.leaves;
+        let contents = leaves.contents.get(number).and_then(Option::as_ref);
+        match contents.and_then(|contents| part_of(contents, part)) {
+            // A contents is as long as its leaf: that was checked.
+            Some(bytes) => out.copy_from_slice(bytes.get(run).unwrap_or_default()),
+            None => read_run_into(leaves.source, leaf, part, run, out)?,
+        }
+        Ok(at)
+    }
+
+    /// Makes room for the next chunk in the block.
+    fn make_room(&mut self, length: usize) -> Result<()> {
         let full = |filling: &Filling| filling.filled + length > filling.block.bytes().len();
         if self.block.as_ref().is_some_and(full) {
             self.flush();
         }
         if self.block.is_none() {
             let block = self.take()?;
-            self.block = Some(Filling { block, filled: 0, pieces: Vec::new() });
+            self.block = Some(Filling { block, filled: 0, chunks: Vec::new() });
         }
-        let room = self.block.as_mut().and_then(|filling| {
-            let at = filling.filled..filling.filled + length;
-            Some((at.clone(), filling.block.bytes_mut().get_mut(at)?))
-        });
-        room.ok_or_else(|| Error::invalid(format!("a chunk of {length} bytes fits no block")))
+        Ok(())
     }
 
     fn take(&mut self) -> Result<Block> {
@@ -218,14 +263,14 @@ impl Filler<'_, '_> {
         if let Some(filling) = &mut self.block {
             self.stager.accepted.copied_bytes += u64::try_from(run.len()).unwrap_or(u64::MAX);
             filling.filled = run.end.next_multiple_of(CHUNK_ALIGN_BYTES);
-            filling.pieces.push(Piece { leaf, index, run });
+            filling.chunks.push(CopiedChunk { leaf, index, run });
         }
     }
 
     /// Sends what was collected. Nobody receives it if the save has failed; its handle knows.
     fn flush(&mut self) {
-        if let Some(Filling { block, pieces, .. }) = self.block.take() {
-            let _ = self.stager.parts.send(Part::Copied(Arc::new(block), pieces));
+        if let Some(Filling { block, chunks, .. }) = self.block.take() {
+            let _ = self.stager.parts.send(Part::Copied(Arc::new(block), chunks));
         }
         let whole = std::mem::take(&mut self.whole);
         if !whole.is_empty() {
@@ -240,7 +285,7 @@ pub(super) struct StagedBatches<'b> {
     reuse: &'b Reuse,
     parts: Receiver<Part>,
     /// Whole leaves that are still to be cut.
-    whole: std::vec::IntoIter<(usize, Data<'static>)>,
+    whole: std::vec::IntoIter<InMemory>,
     /// What is left of the one before.
     rest: LeafChunks<'b, 'static>,
     memories: Vec<Memory>,
@@ -263,18 +308,25 @@ impl<'b> StagedBatches<'b> {
         }
     }
 
-    /// The chunks of a whole leaf.
-    fn chunks(&mut self, number: usize, data: Data<'static>) -> LeafChunks<'b, 'static> {
+    /// The chunks of a leaf, or of a part of it, that is in memory.
+    fn chunks(
+        &mut self,
+        InMemory { leaf: number, part, data }: InMemory,
+    ) -> LeafChunks<'b, 'static> {
         let Some(leaf) = self.leaves.get(number) else { return Box::new(std::iter::empty()) };
-        if let Some(memory) = self.memories.get_mut(number) {
-            *memory = Memory::of(&data, true);
+        if part.is_none() {
+            if let Some(memory) = self.memories.get_mut(number) {
+                *memory = Memory::of(&data, true);
+            }
+            if let Some(unchanged) = self.reuse.unchanged(number, &data) {
+                return Box::new(unchanged.into_iter());
+            }
         }
-        if let Some(unchanged) = self.reuse.unchanged(number, &data) {
-            return Box::new(unchanged.into_iter());
-        }
-        let chunk =
-            move |(index, run)| Chunk { leaf: number, index, raw: Raw::Shared(data.clone(), run) };
-        Box::new(leaf.cuts().map(chunk))
+        let chunk = move |Cut { index, run, .. }| {
+            let raw = Raw::Shared(data.clone(), run);
+            Chunk { leaf: number, index, raw }
+        };
+        Box::new(leaf.cuts_of(part.unwrap_or(0)).map(chunk))
     }
 }
 
@@ -285,19 +337,19 @@ impl Batches<'static> for StagedBatches<'_> {
             if let Some(chunk) = self.rest.next() {
                 bytes += chunk.raw.len();
                 batch.push(chunk);
-            } else if let Some((number, data)) = self.whole.next() {
-                self.rest = self.chunks(number, data);
+            } else if let Some(in_memory) = self.whole.next() {
+                self.rest = self.chunks(in_memory);
             } else if self.accepted.is_some() || !batch.is_empty() {
                 break;
             } else {
                 match self.parts.recv() {
                     Ok(Part::Whole(whole)) => self.whole = whole.into_iter(),
-                    Ok(Part::Copied(block, pieces)) => {
-                        let chunk = |Piece { leaf, index, run }| {
+                    Ok(Part::Copied(block, chunks)) => {
+                        let chunk = |CopiedChunk { leaf, index, run }| {
                             let raw = Raw::Staged(Arc::clone(&block), run);
                             Chunk { leaf, index, raw }
                         };
-                        batch.extend(pieces.into_iter().map(chunk));
+                        batch.extend(chunks.into_iter().map(chunk));
                     }
                     Ok(Part::End(accepted)) => self.accepted = Some(accepted),
                     Err(_) => {

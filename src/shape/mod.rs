@@ -3,12 +3,18 @@
 //! The size of a [`Shape`] never overflows, and fits the limits where it comes from or goes to a
 //! file; a [`Region`] is checked against its shape where it is used.
 
+mod copy;
+mod grid;
+
 use std::fmt;
 use std::ops::Range;
 
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{MAX_DIMENSIONS, MAX_LEAF_BYTES};
+
+pub(crate) use copy::copy_common;
+pub(crate) use grid::Grid;
 
 /// The shape of an array: its lengths along each axis. No axes make a zero-dimensional array of
 /// one element; an axis of length 0 makes an array without elements.
@@ -87,7 +93,7 @@ impl Shape {
     }
 
     /// How many elements one step along each axis skips.
-    fn strides(&self) -> Vec<usize> {
+    pub(crate) fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1; self.0.len()];
         let mut stride = 1usize;
         for (slot, &length) in strides.iter_mut().zip(&self.0).rev() {
@@ -157,34 +163,60 @@ impl Region {
         Ok(())
     }
 
-    /// The contiguous runs of elements that make up the region, in order, as ranges of element
-    /// numbers in an array of `shape`. The region must lie within it.
-    pub(crate) fn runs(&self, shape: &Shape) -> Vec<Range<usize>> {
-        if self.elements() == 0 {
-            return Vec::new();
+    /// Of these indices along the first axis, counted from where the region begins, what else the region
+    /// has. A region without axes is its only row.
+    pub(crate) fn rows(&self, rows: Range<usize>) -> Self {
+        let mut ranges = self.0.clone();
+        if let Some(first) = ranges.first_mut() {
+            *first = first.start + rows.start..first.start + rows.end.min(first.len());
         }
-        let strides = shape.strides();
-        // Axes from `split` on are taken whole, so one run spans them and the axis before.
-        let whole_tail = self.0.iter().zip(shape.lengths()).rev();
-        let whole_tail = whole_tail.take_while(|(range, length)| range.len() == **length).count();
-        let split = self.0.len() - whole_tail;
-        let (outer, run_elements) = match split.checked_sub(1) {
-            Some(axis) => {
-                let length = self.0.get(axis).map_or(0, ExactSizeIterator::len);
-                (axis, length * strides.get(axis).copied().unwrap_or(1))
-            }
-            None => (0, shape.elements()),
+        Self(ranges)
+    }
+
+    /// The shape of an array of these elements alone.
+    pub(crate) fn shape(&self) -> Shape {
+        Shape(self.0.iter().map(ExactSizeIterator::len).collect())
+    }
+
+    /// The elements that both regions of an array have; `None` if there are none.
+    pub(crate) fn common(&self, other: &Self) -> Option<Self> {
+        let both = |(a, b): (&Range<usize>, &Range<usize>)| {
+            let common = a.start.max(b.start)..a.end.min(b.end);
+            (!common.is_empty()).then_some(common)
         };
-        let base: usize =
-            self.0.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum();
-        let mut starts = vec![base];
-        for (range, stride) in self.0.iter().zip(&strides).take(outer) {
-            starts = starts
-                .iter()
-                .flat_map(|start| (0..range.len()).map(move |index| start + index * stride))
-                .collect();
-        }
-        starts.into_iter().map(|start| start..start + run_elements).collect()
+        Some(Self(self.0.iter().zip(&other.0).map(both).collect::<Option<_>>()?))
+    }
+
+    /// Whether there are elements that both regions of an array have.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(a, b)| a.start.max(b.start) < a.end.min(b.end))
+    }
+
+    /// `inner`, which is a region of this region's elements alone, as a region of the array.
+    pub(crate) fn outer(&self, inner: &Self) -> Self {
+        let shift = |(range, inner): (&Range<usize>, &Range<usize>)| {
+            range.start + inner.start..range.start + inner.end
+        };
+        Self(self.0.iter().zip(&inner.0).map(shift).collect())
+    }
+
+    /// From the first to the last element of `inner`, a region of the same array within this one and not
+    /// empty, as numbers of elements of this region alone.
+    pub(crate) fn span_of(&self, inner: &Self) -> Range<usize> {
+        let strides = self.shape().strides();
+        let axes = self.0.iter().zip(&inner.0).zip(&strides);
+        let (first, last) = axes.fold((0, 0), |(first, last), ((outer, inner), stride)| {
+            let (start, end) = (inner.start - outer.start, inner.end - outer.start);
+            (first + start * stride, last + (end - 1) * stride)
+        });
+        first..last + 1
+    }
+}
+
+impl fmt::Display for Region {
+    /// `[0..2, 4..8]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
     }
 }
 
@@ -226,36 +258,19 @@ pub(crate) fn boxes(shape: &Shape, elements: Range<usize>) -> Vec<Region> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shape_and_region() -> impl Strategy<Value = (Vec<usize>, Vec<Range<usize>>)> {
-        prop::collection::vec((0usize..5, 0usize..6, 0usize..6), 0..4).prop_map(|axes| {
-            axes.into_iter()
-                .map(|(length, a, b)| {
-                    let (a, b) = (a.min(length), b.min(length));
-                    (length, a.min(b)..a.max(b))
-                })
-                .unzip()
-        })
+    /// The numbers of the elements of a region, in its order.
+    pub(crate) fn elements(region: &Region, shape: &Shape) -> Vec<usize> {
+        let numbers = (0..shape.elements()).collect();
+        let all = ndarray::ArrayD::from_shape_vec(shape.lengths(), numbers).unwrap();
+        let range = |axis: usize| region.ranges()[axis].clone().into();
+        all.slice_each_axis(|axis| range(axis.axis.index())).iter().copied().collect()
     }
 
     proptest! {
-        #[test]
-        fn runs_are_the_elements_of_the_region((lengths, ranges) in shape_and_region()) {
-            let shape = Shape::new(lengths.clone()).unwrap();
-            let region = Region::new(ranges.clone());
-            region.check(&shape).unwrap();
-            let all = ndarray::ArrayD::from_shape_vec(
-                lengths, (0..shape.elements()).collect::<Vec<_>>()).unwrap();
-            let expected: Vec<usize> = all
-                .slice_each_axis(|axis| ranges[axis.axis.index()].clone().into())
-                .iter().copied().collect();
-            let found: Vec<usize> = region.runs(&shape).into_iter().flatten().collect();
-            prop_assert_eq!(found, expected);
-        }
-
         #[test]
         fn boxes_are_the_run(lengths in prop::collection::vec(1usize..5, 0..4), a in 0usize..200, b in 0usize..200) {
             let shape = Shape::new(lengths.clone()).unwrap();
@@ -263,7 +278,8 @@ mod tests {
             let run = a.min(b)..a.max(b);
             let boxes = boxes(&shape, run.clone());
             prop_assert!(boxes.len() <= 2 * lengths.len() + 1);
-            let found: Vec<usize> = boxes.iter().flat_map(|region| region.runs(&shape)).flatten().collect();
+            let found: Vec<usize> =
+                boxes.iter().flat_map(|region| elements(region, &shape)).collect();
             prop_assert_eq!(found, run.collect::<Vec<_>>());
         }
     }
