@@ -33,6 +33,8 @@ pub enum ErrorKind {
     InvalidInput,
     /// The saved step and the target of a restore differ.
     Mismatch,
+    /// Arrays are to be on devices that are not in the registry.
+    DevicesMissing,
     /// The disk is full, or a quota or file size limit is reached. (At a limit set with `ulimit -f`
     /// the system kills the process, unless it ignores the signal SIGXFSZ.)
     OutOfSpace,

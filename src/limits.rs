@@ -83,3 +83,6 @@ pub const MAX_JSON_DEPTH: usize = 127;
 
 /// The most differences that one error message spells out; the rest is counted.
 pub const MAX_DIFFERENCES_SHOWN: usize = 20;
+
+/// The most arrays that one error message names because of their shardings; the rest is counted.
+pub const MAX_REFUSALS_SHOWN: usize = 1_000;

@@ -8,6 +8,9 @@
 mod display;
 mod encode;
 mod parse;
+mod rules;
+
+pub(crate) use rules::PathRules;
 
 use crate::error::{Error, Result};
 use crate::limits::{MAX_KEY_NAME_BYTES, MAX_PATH_BYTES, MAX_TREE_DEPTH};

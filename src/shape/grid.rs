@@ -8,7 +8,7 @@ use super::{Region, Shape};
 /// (the part along the last axis varies fastest).
 ///
 /// No part is empty, unless the array is: then there is one, which is the whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Grid {
     /// For each axis where its parts begin, and the length at the end.
     cuts: Vec<Vec<usize>>,

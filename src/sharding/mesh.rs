@@ -155,6 +155,11 @@ impl Mesh {
         Ok(self)
     }
 
+    /// The same axes over other devices, in C order.
+    pub(super) fn with_devices(&self, devices: Vec<Device>) -> Result<Self> {
+        Self::from_axes(devices, self.axes.clone())
+    }
+
     /// The devices in C order.
     pub fn devices(&self) -> &[Device] {
         &self.devices

@@ -5,9 +5,11 @@
 //! says in a [`DeviceRegistry`].
 
 mod device;
+mod device_map;
 mod json;
 mod layout;
 mod mesh;
+mod policy;
 mod registry;
 mod spec;
 
@@ -17,8 +19,11 @@ use crate::error::{Error, Result};
 use crate::shape::Shape;
 
 pub use device::{Device, Platform};
+pub use device_map::DeviceMap;
 pub use layout::{Layout, Shard};
 pub use mesh::{AxisType, Mesh};
+pub(crate) use policy::device_names;
+pub use policy::{ShardingPolicies, ShardingPolicy, ShardingReason};
 pub use registry::{DeviceInfo, DeviceRegistry};
 pub use spec::PartitionSpec;
 

@@ -1,6 +1,10 @@
 //! The devices that are here.
 
+use std::collections::HashMap;
+
 use super::device::{Device, Platform};
+use super::policy::device_names;
+use super::{Mesh, NamedSharding, Sharding};
 use crate::error::{Error, Result};
 
 /// A device that is here.
@@ -65,6 +69,8 @@ impl DeviceInfo {
 pub struct DeviceRegistry {
     /// Not empty, and no device twice.
     devices: Vec<DeviceInfo>,
+    /// Where each device is among them.
+    places: HashMap<Device, usize>,
     default: Device,
     process: u32,
 }
@@ -84,12 +90,15 @@ impl DeviceRegistry {
     /// As [`DeviceRegistry::new`].
     pub fn of_process(process: u32, devices: impl IntoIterator<Item = DeviceInfo>) -> Result<Self> {
         let devices: Vec<_> = devices.into_iter().collect();
-        let mut sorted: Vec<_> = devices.iter().map(|info| &info.device).collect();
-        sorted.sort_unstable();
-        let twice = sorted.iter().zip(sorted.iter().skip(1)).find(|(a, b)| a == b);
-        if let Some((device, _)) = twice {
-            return Err(Error::invalid(format!("the device {device} is in the registry twice"))
+        let mut places = HashMap::with_capacity(devices.len());
+        for (place, info) in devices.iter().enumerate() {
+            if places.insert(info.device.clone(), place).is_some() {
+                return Err(Error::invalid(format!(
+                    "the device {} is in the registry twice",
+                    info.device
+                ))
                 .advise("number the devices of all processes through, as JAX does"));
+            }
         }
         let Some(default) = devices.iter().find(|info| info.process == process) else {
             return Err(Error::invalid(format!(
@@ -99,13 +108,14 @@ impl DeviceRegistry {
             .advise("give at least one, such as cpu:0"));
         };
         let default = default.device.clone();
-        Ok(Self { devices, default, process })
+        Ok(Self { devices, places, default, process })
     }
 
     /// One host without an accelerator: `cpu:0`.
     pub fn host() -> Self {
         let cpu = Device::new(Platform::Cpu, 0);
-        Self { devices: vec![DeviceInfo::new(cpu.clone())], default: cpu, process: 0 }
+        let places = HashMap::from([(cpu.clone(), 0)]);
+        Self { devices: vec![DeviceInfo::new(cpu.clone())], places, default: cpu, process: 0 }
     }
 
     /// Makes another device the default one.
@@ -121,7 +131,7 @@ impl DeviceRegistry {
             ))),
             None => Err(Error::invalid(format!(
                 "the default device {device} is not here; there are {}",
-                self.names()
+                device_names(self.devices.iter().map(DeviceInfo::device))
             ))),
         }
     }
@@ -148,7 +158,7 @@ impl DeviceRegistry {
 
     /// What is known of `device`, if it is here.
     pub fn get(&self, device: &Device) -> Option<&DeviceInfo> {
-        self.devices.iter().find(|info| info.device == *device)
+        self.devices.get(*self.places.get(device)?)
     }
 
     /// Whether `device` is here.
@@ -157,13 +167,38 @@ impl DeviceRegistry {
     }
 
     /// The names of the devices, for messages: the first ones, and how many more there are.
-    fn names(&self) -> String {
-        const SHOWN: usize = 8;
-        let names: Vec<_> =
-            self.devices.iter().take(SHOWN).map(|info| info.device.to_string()).collect();
-        let more = self.devices.len().saturating_sub(SHOWN);
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        names.join(", ") + &more
+    /// The devices of `sharding` that are not here.
+    pub(super) fn missing<'s>(&self, sharding: &'s Sharding) -> impl Iterator<Item = &'s Device> {
+        sharding.devices().iter().filter(|device| !self.contains(device))
+    }
+
+    /// The memory of this process as a device: its first `cpu`, or `cpu:0` if it lists none.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it lists none and `cpu:0` is another process's.
+    pub(super) fn host_device(&self) -> Result<Device> {
+        let is_cpu = |info: &&DeviceInfo| *info.device.platform() == Platform::Cpu;
+        if let Some(info) = self.local_devices().find(is_cpu) {
+            return Ok(info.device.clone());
+        }
+        let cpu = Device::new(Platform::Cpu, 0);
+        match self.get(&cpu) {
+            None => Ok(cpu),
+            Some(info) => Err(Error::invalid(format!(
+                "process {} has no cpu in the registry, and {cpu} is that of process {}",
+                self.process, info.process
+            ))
+            .advise("list a cpu of its own for each process")),
+        }
+    }
+
+    /// Whole on each device of the default device's platform.
+    pub(super) fn everywhere(&self) -> Result<Sharding> {
+        let same = |info: &&DeviceInfo| info.device.platform() == self.default.platform();
+        let devices = self.devices.iter().filter(same).map(|info| info.device.clone());
+        let devices: Vec<_> = devices.collect();
+        let mesh = Mesh::new(devices.clone(), [("replica", devices.len())])?;
+        Ok(NamedSharding::replicated(mesh).into())
     }
 }
 

@@ -5,7 +5,25 @@ use std::fmt::Write;
 use crate::error::{Error, ErrorKind};
 use crate::limits::MAX_DIFFERENCES_SHOWN;
 use crate::path::{Key, KeyPath};
-use crate::tree::{LeafMeta, LeafMut, Tree};
+use crate::tree::{Expected, LeafMeta, LeafMut, Tree};
+
+/// A leaf of a target.
+pub(super) trait Wanted {
+    fn expected(&self) -> Expected;
+}
+
+impl Wanted for LeafMut<'_> {
+    fn expected(&self) -> Expected {
+        self.expected()
+    }
+}
+
+/// Its sharding makes no difference.
+impl Wanted for LeafMeta {
+    fn expected(&self) -> Expected {
+        Expected::like(self)
+    }
+}
 
 /// All differences, sorted by what they are.
 #[derive(Default)]
@@ -18,8 +36,8 @@ pub(super) struct Differences {
     different: Vec<String>,
 }
 
-/// Compares a saved structure with the places to restore it into.
-pub(super) fn differences(saved: &Tree<LeafMeta>, target: &Tree<LeafMut<'_>>) -> Differences {
+/// Compares a saved structure with what it is to be restored as.
+pub(super) fn differences(saved: &Tree<LeafMeta>, target: &Tree<impl Wanted>) -> Differences {
     let mut differences = Differences::default();
     differences.compare(&mut KeyPath::root(), saved, target);
     differences
@@ -55,12 +73,12 @@ impl Differences {
             .advise("nothing was restored; restore without a target to get what was saved")
     }
 
-    fn compare(&mut self, path: &mut KeyPath, saved: &Tree<LeafMeta>, target: &Tree<LeafMut<'_>>) {
+    fn compare(&mut self, path: &mut KeyPath, saved: &Tree<LeafMeta>, target: &Tree<impl Wanted>) {
         match (saved, target) {
             (Tree::Leaf(meta), Tree::Leaf(place)) => {
-                if !place.accepts(meta) {
-                    self.different
-                        .push(format!("{path}: expected {}, saved is {meta}", place.expected()));
+                let expected = place.expected();
+                if !expected.accepts(meta) {
+                    self.different.push(format!("{path}: expected {expected}, saved is {meta}"));
                 }
             }
             _ if saved.kind() != target.kind() => {
@@ -76,7 +94,7 @@ impl Differences {
         &mut self,
         path: &mut KeyPath,
         saved: &[(Key, &Tree<LeafMeta>)],
-        target: &[(Key, &Tree<LeafMut<'_>>)],
+        target: &[(Key, &Tree<impl Wanted>)],
     ) {
         let saved_by_key: std::collections::BTreeMap<_, _> =
             saved.iter().map(|(key, child)| (key, *child)).collect();

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use parking_lot::Mutex;
 
 use super::chunk_map::{ChunkMap, PlacedChunk};
 use super::packs::PackReader;
+use super::threads::on_threads;
 use crate::codec::{self, ChunkError, ChunkId};
 use crate::db::ReadTx;
 use crate::error::{Error, Result};
@@ -89,21 +89,7 @@ pub(super) fn fill(
         }
         Ok(())
     };
-    if threads <= 1 {
-        return work();
-    }
-    thread::scope(|scope| {
-        // Where there are no threads to be had, this one does the work.
-        let spawn = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
-        let helpers: Vec<_> = (1..threads).map_while(spawn).collect();
-        let mut result = work();
-        for helper in helpers {
-            // A panic in a helper is our own bug: it goes on here.
-            let other = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            result = result.and(other);
-        }
-        result
-    })
+    on_threads(threads, work)
 }
 
 /// The chunks of all destinations, by the pack in which they begin.

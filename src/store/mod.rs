@@ -3,15 +3,16 @@
 mod chunk_map;
 mod compact;
 mod compare;
-mod compression;
 mod fill;
 mod options;
 mod packs;
 mod reader;
 mod records;
+pub mod restore;
 mod save;
 mod stats;
 mod step_info;
+mod threads;
 mod totals;
 mod usage;
 mod verify;

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::compression::CompressionRules;
 use crate::codec::Compression;
 use crate::error::{Error, Result};
 use crate::limits::{MAX_CUSTOM_METADATA_BYTES, MAX_KEY_NAME_BYTES, MAX_METRICS};
+use crate::path::PathRules;
 
 /// The settings of an open store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    pub(crate) compression: CompressionRules,
+    pub(crate) compression: PathRules<Compression>,
     pub(crate) threads: NonZeroUsize,
 }
 
@@ -21,7 +21,7 @@ impl Default for StoreOptions {
         let available = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         // Reading is bound by memory bandwidth, which a few threads use up.
         let threads = available.min(NonZeroUsize::MIN.saturating_add(7));
-        Self { compression: CompressionRules::default(), threads }
+        Self { compression: PathRules::default(), threads }
     }
 }
 

@@ -28,7 +28,7 @@ use crate::tree::{Checkpoint, FreshLeaf, Leaf, LeafMeta, LeafMut, LeafSource, Tr
 pub struct StepReader {
     pub(super) tx: ReadTx,
     info: StepInfo,
-    threads: NonZeroUsize,
+    pub(super) threads: NonZeroUsize,
     file: PathBuf,
     /// The leaf that a region was last read of: its other regions mostly follow.
     last: Mutex<Option<Arc<OpenLeaf>>>,
@@ -135,11 +135,11 @@ impl StepReader {
         Ok(LeafRecord::decode(self.info.step, encoded, &record)?)
     }
 
-    fn records(&self) -> Result<Records> {
+    pub(super) fn records(&self) -> Result<Records> {
         Records::read(&self.tx, self.info.step)
     }
 
-    fn structure_of(&self, records: &Records) -> Result<Tree<LeafMeta>> {
+    pub(super) fn structure_of(&self, records: &Records) -> Result<Tree<LeafMeta>> {
         let step = self.info.step;
         let structure = self.tx.structure(step)?;
         let structure =
@@ -159,7 +159,11 @@ impl StepReader {
     }
 
     /// Reads the leaves at the given paths, which have records, to their places.
-    fn fill_leaves(&self, targets: Vec<(KeyPath, LeafMut<'_>)>, records: &Records) -> Result<()> {
+    pub(super) fn fill_leaves(
+        &self,
+        targets: Vec<(KeyPath, LeafMut<'_>)>,
+        records: &Records,
+    ) -> Result<()> {
         let mut leaves = Vec::with_capacity(targets.len());
         for (path, mut target) in targets {
             let (encoded, record) = records.get(&path)?;

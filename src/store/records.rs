@@ -1,6 +1,6 @@
 //! The leaf records of a step, by path.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::db::ReadTx;
 use crate::error::{Error, Result};
@@ -33,7 +33,7 @@ pub(super) fn leaf_records(tx: &ReadTx, step: u64) -> Result<Vec<PathAndRecord>>
 /// after the one found last is tried first.
 pub(super) struct Records {
     list: Vec<PathAndRecord>,
-    next: Cell<usize>,
+    next: AtomicUsize,
     /// What the records name by their numbers.
     shardings: Vec<Sharding>,
 }
@@ -52,14 +52,19 @@ pub(super) fn shardings_of<'r>(
     Ok(decode_shardings(step, &record)?)
 }
 
-/// What the leaf of `record` is, with its sharding.
-pub(super) fn meta_of(record: &LeafRecord, shardings: &[Sharding]) -> Result<LeafMeta> {
-    let Some(number) = record.sharding else { return Ok(record.meta.clone()) };
+fn sharding_of<'s>(record: &LeafRecord, shardings: &'s [Sharding]) -> Result<Option<&'s Sharding>> {
+    let Some(number) = record.sharding else { return Ok(None) };
     let sharding = usize::try_from(number).ok().and_then(|number| shardings.get(number));
-    let sharding = sharding.ok_or_else(|| {
+    let unknown = || {
         let found = shardings.len();
         Error::damaged(format!("the leaf has sharding {number}, the step has {found} of them"))
-    })?;
+    };
+    sharding.ok_or_else(unknown).map(Some)
+}
+
+/// What the leaf of `record` is, with its sharding.
+pub(super) fn meta_of(record: &LeafRecord, shardings: &[Sharding]) -> Result<LeafMeta> {
+    let Some(sharding) = sharding_of(record, shardings)? else { return Ok(record.meta.clone()) };
     sharding.layout(&record.meta.shape).map_err(|error| {
         Error::damaged(format!("{} can't have its sharding", record.meta)).with_source(error)
     })?;
@@ -77,6 +82,11 @@ impl Records {
         self.list.len()
     }
 
+    /// The sharding that was saved with the leaf of `record`.
+    pub(super) fn sharding(&self, record: &LeafRecord) -> Result<Option<&Sharding>> {
+        sharding_of(record, &self.shardings)
+    }
+
     /// What the leaf at `path` is.
     pub(super) fn meta(&self, path: &KeyPath) -> Result<LeafMeta> {
         let (_, record) = self.get(path)?;
@@ -90,12 +100,13 @@ impl Records {
     pub(super) fn get(&self, path: &KeyPath) -> Result<&PathAndRecord> {
         let encoded = path.encode();
         let has_path = |row: &&PathAndRecord| row.0 == encoded;
-        let place = match self.list.get(self.next.get()).filter(has_path) {
-            Some(_) => Ok(self.next.get()),
+        let next = self.next.load(Ordering::Relaxed);
+        let place = match self.list.get(next).filter(has_path) {
+            Some(_) => Ok(next),
             None => self.list.binary_search_by(|row| row.0.cmp(&encoded)),
         };
         if let Ok(place) = place {
-            self.next.set(place + 1);
+            self.next.store(place + 1, Ordering::Relaxed);
         }
         let found = place.ok().and_then(|place| self.list.get(place));
         found.ok_or_else(|| Error::damaged("the record of the leaf is missing").at_path(path))
@@ -104,6 +115,6 @@ impl Records {
 
 impl From<Vec<PathAndRecord>> for Records {
     fn from(list: Vec<PathAndRecord>) -> Self {
-        Self { list, next: Cell::new(0), shardings: Vec::new() }
+        Self { list, next: AtomicUsize::new(0), shardings: Vec::new() }
     }
 }

@@ -72,6 +72,13 @@ impl LeafMeta {
         Self::new(LeafKind::Array, dtype, shape)
     }
 
+    /// The same with a sharding: in the target of a [plan](crate::StepReader::plan), the one that the
+    /// array is to get.
+    #[must_use]
+    pub fn with_sharding(self, sharding: impl Into<Sharding>) -> Self {
+        Self { sharding: Some(sharding.into()), ..self }
+    }
+
     pub(crate) fn new(kind: LeafKind, dtype: DType, shape: Shape) -> Self {
         Self { kind, dtype, shape, sharding: None }
     }

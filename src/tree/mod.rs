@@ -26,7 +26,7 @@ pub use target::LeafMut;
 
 pub(crate) use data::{Buffer, Contents, Data};
 pub(crate) use source::check_region;
-pub(crate) use target::FreshLeaf;
+pub(crate) use target::{Expected, FreshLeaf};
 
 /// A nested state with leaves of type `L`.
 #[derive(Debug, Clone, PartialEq)]

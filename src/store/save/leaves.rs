@@ -13,11 +13,10 @@ use crate::codec::{self, ChunkId, Compression};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::limits::{CHUNK_ALIGN_BYTES, MAX_LEAF_CHUNKS};
-use crate::path::KeyPath;
+use crate::path::{KeyPath, PathRules};
 use crate::record::Parts;
 use crate::shape::Region;
 use crate::sharding::Sharding;
-use crate::store::compression::CompressionRules;
 use crate::tree::{Contents, Data, LeafKind, LeafMeta, LeafSource, Tree};
 
 /// The raw bytes that are encoded while the batch before is written.
@@ -183,7 +182,7 @@ impl<'s> SourceLeaves<'s> {
     pub(super) fn new(
         source: &'s dyn LeafSource,
         structure: &Tree<LeafMeta>,
-        compression: &CompressionRules,
+        compression: &PathRules<Compression>,
         record_sharding: bool,
     ) -> Result<Self> {
         let all = source.borrow_all();
@@ -201,7 +200,7 @@ impl<'s> SourceLeaves<'s> {
                     encoded: path.encode(),
                     size_bytes: meta.size_bytes()?,
                     meta: LeafMeta::new(meta.kind, meta.dtype, meta.shape.clone()),
-                    compression: compression.of(path),
+                    compression: *compression.of(path),
                     chosen: OnceLock::new(),
                     sharding: None,
                     parts: None,

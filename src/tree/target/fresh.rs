@@ -44,6 +44,16 @@ impl FreshLeaf {
         Ok(Self { meta, memory })
     }
 
+    /// Its memory, if it may be filled with any bytes.
+    pub(crate) fn memory_mut(&mut self) -> Option<&mut [u8]> {
+        self.memory.bytes_mut()
+    }
+
+    /// Takes the contents, where the memory may not.
+    pub(crate) fn assign(&mut self, contents: &[u8]) -> Result<()> {
+        self.memory.assign(contents)
+    }
+
     pub(crate) fn into_leaf(self) -> Result<Leaf<'static>> {
         let leaf = Leaf::from_parts(self.meta, self.memory.into_data());
         if leaf.meta().kind == LeafKind::String {
@@ -61,11 +71,11 @@ impl Target for FreshTarget<'_> {
     }
 
     fn memory(&mut self) -> Option<&mut [u8]> {
-        self.0.memory.bytes_mut()
+        self.0.memory_mut()
     }
 
     fn finish(&mut self, contents: &[u8]) -> Result<()> {
-        self.0.memory.assign(contents)
+        self.0.assign(contents)
     }
 }
 
@@ -76,11 +86,7 @@ pub(super) struct LeafTarget<'a, 'l> {
 
 impl Target for LeafTarget<'_, '_> {
     fn expected(&self) -> Expected {
-        let meta = self.leaf.meta();
-        match meta.kind {
-            LeafKind::Array | LeafKind::Scalar => Expected::exactly(meta.clone()),
-            kind => Expected::any_length(kind, meta.dtype),
-        }
+        Expected::like(self.leaf.meta())
     }
 
     fn prepare(&mut self, saved: &LeafMeta) -> Result<()> {
@@ -89,12 +95,12 @@ impl Target for LeafTarget<'_, '_> {
     }
 
     fn memory(&mut self) -> Option<&mut [u8]> {
-        self.fresh.as_mut()?.memory.bytes_mut()
+        self.fresh.as_mut()?.memory_mut()
     }
 
     fn finish(&mut self, contents: &[u8]) -> Result<()> {
         match &mut self.fresh {
-            Some(fresh) => fresh.memory.assign(contents),
+            Some(fresh) => fresh.assign(contents),
             None => Ok(()),
         }
     }

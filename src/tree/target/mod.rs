@@ -187,6 +187,14 @@ impl Expected {
         Self { kind: meta.kind, dtype: meta.dtype, shape: Some(meta.shape) }
     }
 
+    /// Leaves like `meta`; text, bytes and JSON of any length.
+    pub(crate) fn like(meta: &LeafMeta) -> Self {
+        match meta.kind {
+            LeafKind::Array | LeafKind::Scalar => Self::exactly(meta.clone()),
+            kind => Self::any_length(kind, meta.dtype),
+        }
+    }
+
     pub(crate) fn accepts(&self, saved: &LeafMeta) -> bool {
         let shape_fits = match &self.shape {
             Some(shape) => *shape == saved.shape,

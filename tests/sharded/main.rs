@@ -1,91 +1,18 @@
 //! Arrays that are spread over devices: saved as their shards, read as a whole or by region.
 
+mod arrays;
+#[path = "../common/mod.rs"]
 mod common;
+mod placing;
+mod restore;
 
-use milepost::sharding::{
-    Device, Mesh, NamedSharding, PartitionSpec, Platform, Sharding, SingleDeviceSharding,
-};
+use arrays::{Array, arrays, named, state};
+use milepost::sharding::{Device, Platform, SingleDeviceSharding};
 use milepost::{
     CheckpointManager, CheckpointStore, Compression, DType, ErrorKind, Leaf, LeafSource,
-    ManagerOptions, Region, SaveOptions, Shape, StoreOptions, Tree,
+    ManagerOptions, Region, SaveOptions, StoreOptions, Tree,
 };
 use proptest::prelude::*;
-
-/// An array in one piece, with how it is spread.
-#[derive(Debug, Clone)]
-struct Array {
-    shape: Vec<usize>,
-    elements: Vec<u32>,
-    sharding: Sharding,
-}
-
-impl Array {
-    fn region(&self, region: &Region) -> Vec<u32> {
-        let all = ndarray::ArrayViewD::from_shape(&self.shape[..], &self.elements).unwrap();
-        let range = |axis: usize| region.ranges()[axis].clone().into();
-        all.slice_each_axis(|axis| range(axis.axis.index())).iter().copied().collect()
-    }
-
-    /// What each device holds.
-    fn shards(&self) -> Vec<(Device, Vec<u32>, Vec<usize>)> {
-        let shape = Shape::new(self.shape.clone()).unwrap();
-        let layout = self.sharding.layout(&shape).unwrap();
-        let shard = |device: &Device| {
-            let region = layout.region_of(device).unwrap();
-            let lengths = region.ranges().iter().map(ExactSizeIterator::len).collect();
-            (device.clone(), self.region(&region), lengths)
-        };
-        self.sharding.devices().iter().map(shard).collect()
-    }
-
-    fn leaf(&self) -> Leaf<'static> {
-        let shards = self.shards().into_iter().map(|(device, elements, lengths)| {
-            (device, Leaf::from_vec(elements, lengths).unwrap())
-        });
-        Leaf::from_shards(self.shape.clone(), self.sharding.clone(), shards).unwrap()
-    }
-
-    fn whole(&self) -> Leaf<'static> {
-        Leaf::from_vec(self.elements.clone(), self.shape.clone()).unwrap()
-    }
-}
-
-fn gpus(count: u32) -> Vec<Device> {
-    (0..count).map(|ordinal| Device::new(Platform::Cuda, ordinal)).collect()
-}
-
-fn named(axes: &[(&str, usize)], spec: &[Option<&str>]) -> Sharding {
-    let count: usize = axes.iter().map(|axis| axis.1).product();
-    let mesh = Mesh::new(gpus(u32::try_from(count).unwrap()), axes.iter().copied()).unwrap();
-    NamedSharding::new(mesh, PartitionSpec::new(spec.iter().copied())).unwrap().into()
-}
-
-/// Arrays of up to three dimensions on up to 3 × 2 devices, with each dimension along any axes.
-fn arrays() -> impl Strategy<Value = Array> {
-    let mesh = (1usize..4, 1usize..3);
-    let shape = prop::collection::vec(prop_oneof![0usize..8, Just(61), Just(120)], 0..4);
-    (mesh, shape, any::<[prop::sample::Index; 2]>(), any::<u32>()).prop_map(
-        |((x, y), shape, places, seed)| {
-            let mut spec = vec![Vec::new(); shape.len()];
-            for (axis, place) in ["x", "y"].iter().zip(places) {
-                // A place beyond the last dimension: not cut along this axis.
-                if let Some(dimension) = spec.get_mut(place.index(shape.len() + 1)) {
-                    dimension.push(*axis);
-                }
-            }
-            let devices = gpus(u32::try_from(x * y).unwrap()).into_iter().rev();
-            let mesh = Mesh::new(devices, [("x", x), ("y", y)]).unwrap();
-            let spec = PartitionSpec::from_dimensions(spec);
-            let sharding = NamedSharding::new(mesh, spec).unwrap().into();
-            let elements = common::gappy(seed, shape.iter().product());
-            Array { shape, elements, sharding }
-        },
-    )
-}
-
-fn state(arrays: &[Array], leaf: impl Fn(&Array) -> Leaf<'static>) -> Tree<Leaf<'static>> {
-    Tree::list(arrays.iter().map(|array| Tree::Leaf(leaf(array))))
-}
 
 #[track_caller]
 fn check(store: &CheckpointStore) {
