@@ -2,5 +2,6 @@
 
 pub(crate) mod files;
 pub(crate) mod meter;
+pub(crate) mod report;
 pub(crate) mod state;
 pub(crate) mod store;

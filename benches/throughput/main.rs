@@ -18,7 +18,6 @@
 mod common;
 mod figures;
 mod raw;
-mod report;
 mod train;
 mod workload;
 
@@ -27,8 +26,30 @@ use std::path::PathBuf;
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 
+use common::report::{self, Rows};
 use figures::{GROUPS, Run, Size};
-use report::Rows;
+
+/// The figures that we hold ourselves to, in the order in which they are reported.
+const FIGURES: [&str; 18] = [
+    "save_return_owned",
+    "save_return_borrowed",
+    "save_durable",
+    "restore_into",
+    "restore_fresh",
+    "leaf_read",
+    "write_amplification",
+    "save_cpu",
+    "memory_extra",
+    "leaf_bytes",
+    "leaves_save_rate",
+    "leaves_restore_rate",
+    "changed_bytes",
+    "file_size",
+    "codec_bf16",
+    "codec_f32",
+    "scaling",
+    "trainer_slowdown",
+];
 
 /// Throughput of milepost beside raw copies and file operations.
 #[derive(Parser)]
@@ -75,7 +96,7 @@ fn main() {
         rounds: options.rounds.unwrap_or(if options.quick { 3 } else { 9 }),
         size,
     };
-    let mut rows = Rows::new(options.only);
+    let mut rows = Rows::new(&FIGURES, options.only);
     for group in GROUPS {
         if group.metrics.iter().any(|metric| rows.wants(metric)) {
             group.run(&run, &mut rows);

@@ -8,7 +8,7 @@ use milepost::{Checkpoint, CheckpointStore, Compression, SaveOptions, StoreOptio
 
 use super::{Run, store_file};
 use crate::common::meter::Meter;
-use crate::report::{Row, Rows};
+use crate::common::report::{Row, Rows};
 use crate::workload::{Scale, Workload};
 
 pub(super) const METRICS: &[&str] =

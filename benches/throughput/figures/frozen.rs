@@ -2,8 +2,8 @@
 
 use super::{KEPT, Run, store_file};
 use crate::common::meter::Meter;
+use crate::common::report::{Row, Rows, median};
 use crate::common::store::Store;
-use crate::report::{Row, Rows, median};
 use crate::train::{changed_bytes, train};
 use crate::workload::{Scale, Workload};
 

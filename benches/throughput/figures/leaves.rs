@@ -2,8 +2,8 @@
 
 use super::{KEPT, Run, WARM_UP, store_file};
 use crate::common::meter::Meter;
+use crate::common::report::{Row, Rows, median};
 use crate::common::store::Store;
-use crate::report::{Row, Rows, median};
 use crate::train::{copy_of, train};
 use crate::workload::Workload;
 

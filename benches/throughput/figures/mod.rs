@@ -14,7 +14,7 @@ mod whole;
 
 use std::path::{Path, PathBuf};
 
-use crate::report::Rows;
+use crate::common::report::Rows;
 
 /// Saves before anything is measured: until a file that keeps [`KEPT`] steps has stopped growing.
 const WARM_UP: u64 = 5;

@@ -5,8 +5,8 @@ use std::time::Instant;
 use milepost::CheckpointStore;
 
 use super::{Run, store_file};
+use crate::common::report::{Row, Rows, median};
 use crate::common::store::Store;
-use crate::report::{Row, Rows, median};
 use crate::workload::Workload;
 
 pub(super) const METRICS: &[&str] = &["open_latest_step", "open_read_only_latest_step"];

@@ -2,10 +2,10 @@
 
 use super::{KEPT, Run, WARM_UP, store_file};
 use crate::common::meter::Meter;
+use crate::common::report::{Row, Rows, median};
 use crate::common::state::{HandOver, State};
 use crate::common::store::{Saved, Store};
 use crate::raw;
-use crate::report::{Row, Rows, median};
 use crate::train::{copy_of, train};
 use crate::workload::{Scale, Workload};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::meter::{Cost, Meter};
-use crate::report::{Row, Rows, median};
+use crate::common::report::{Row, Rows, median};
 
 const MIB: f64 = (1 << 20) as f64;
 

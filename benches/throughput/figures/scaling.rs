@@ -2,9 +2,9 @@
 
 use super::Run;
 use crate::common::meter::Meter;
+use crate::common::report::{Row, Rows, median};
 use crate::common::state::State;
 use crate::common::store::Store;
-use crate::report::{Row, Rows, median};
 use crate::train::train;
 use crate::workload::{Scale, Workload};
 

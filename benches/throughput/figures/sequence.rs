@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::{KEPT, Run, store_file};
+use crate::common::report::{Row, Rows};
 use crate::common::store::Store;
-use crate::report::{Row, Rows};
 use crate::train::train;
 use crate::workload::{Scale, Workload};
 

@@ -7,8 +7,8 @@ use milepost::ndarray::Array2;
 
 use super::{KEPT, Run, WARM_UP, store_file};
 use crate::common::meter::touch;
+use crate::common::report::{Row, Rows, median};
 use crate::common::store::Store;
-use crate::report::{Row, Rows, median};
 use crate::train::train;
 use crate::workload::{Scale, Workload};
 

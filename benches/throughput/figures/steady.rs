@@ -2,7 +2,7 @@
 
 use super::whole::Bench;
 use super::{KEPT, Run, store_file};
-use crate::report::{Row, Rows};
+use crate::common::report::{Row, Rows};
 use crate::workload::Workload;
 
 pub(super) const METRICS: &[&str] = &[

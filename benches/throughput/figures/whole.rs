@@ -8,10 +8,10 @@ use milepost::{Checkpoint, KeyPath};
 use super::samples::Samples;
 use super::{KEPT, Run, WARM_UP, store_file};
 use crate::common::meter::{Meter, resident_bytes};
+use crate::common::report::Rows;
 use crate::common::state::{State, key_path};
 use crate::common::store::{Store, THREADS};
 use crate::raw::{self, Prepared};
-use crate::report::Rows;
 use crate::train::{copy_of, train};
 use crate::workload::{Scale, Workload};
 

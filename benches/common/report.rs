@@ -7,29 +7,6 @@ use std::path::Path;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-/// The figures that we hold ourselves to, in the order in which they are reported. Other rows
-/// follow.
-const FIGURES: [&str; 18] = [
-    "save_return_owned",
-    "save_return_borrowed",
-    "save_durable",
-    "restore_into",
-    "restore_fresh",
-    "leaf_read",
-    "write_amplification",
-    "save_cpu",
-    "memory_extra",
-    "leaf_bytes",
-    "leaves_save_rate",
-    "leaves_restore_rate",
-    "changed_bytes",
-    "file_size",
-    "codec_bf16",
-    "codec_f32",
-    "scaling",
-    "trainer_slowdown",
-];
-
 /// The middle value of the samples.
 pub(crate) fn median(samples: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = samples.into_iter().collect();
@@ -91,14 +68,16 @@ impl Row {
 /// The rows of a run. Those that were not asked for are dropped.
 pub(crate) struct Rows {
     only: Vec<String>,
+    order: &'static [&'static str],
     figures: Vec<Row>,
     others: Vec<Row>,
 }
 
 impl Rows {
-    /// An empty `only` stands for all.
-    pub(crate) fn new(only: Vec<String>) -> Self {
-        Self { only, figures: Vec::new(), others: Vec::new() }
+    /// `order` has the figures that we hold ourselves to, as they are reported: other rows follow. An
+    /// empty `only` stands for all.
+    pub(crate) fn new(order: &'static [&'static str], only: Vec<String>) -> Self {
+        Self { only, order, figures: Vec::new(), others: Vec::new() }
     }
 
     pub(crate) fn wants(&self, metric: &str) -> bool {
@@ -121,7 +100,7 @@ impl Rows {
 
     /// The rows in the order in which they are reported.
     pub(crate) fn into_sorted(mut self) -> Vec<Row> {
-        let place = |row: &Row| FIGURES.iter().position(|figure| *figure == row.metric);
+        let place = |row: &Row| self.order.iter().position(|figure| *figure == row.metric);
         self.figures.sort_by_key(place);
         self.figures.extend(self.others);
         self.figures
