@@ -67,6 +67,7 @@ mod record;
 mod shape;
 mod store;
 mod tree;
+mod turn;
 
 pub use codec::Compression;
 pub use dtype::{DType, Element};

@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use milepost::limits::{MAX_JSON_DEPTH, MAX_KEY_NAME_BYTES, MAX_TREE_DEPTH};
 use milepost::{
-    CheckpointManager, CheckpointStore, DType, Error, ErrorKind, Key, Leaf, ManagerOptions,
-    SaveOptions, StoreOptions, Tree,
+    CheckpointManager, CheckpointStore, DType, Error, ErrorKind, Key, Leaf, LeafSource,
+    ManagerOptions, SaveOptions, StoreOptions, Tree,
 };
 use ndarray::ArrayD;
 use redb::TableDefinition;
@@ -249,4 +250,52 @@ fn steps_and_leaves_that_are_not_there_are_told() {
     assert_eq!(error.path().unwrap().to_string(), "w");
     let error = store.save(10, &small(), &SaveOptions::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+}
+
+/// The stack ran over before the depth was looked at. Dropping such a tree still takes stack for each of its
+/// levels.
+#[test]
+fn a_tree_of_very_many_levels_is_refused_and_nothing_more() {
+    const LEVELS: usize = 200_000;
+    let deep = || {
+        let chain = |child, level: usize| match level % 4 {
+            0 => Tree::list([child]),
+            1 => Tree::tuple([child]),
+            2 => Tree::map([("a", child)]),
+            _ => Tree::record("S", [("a", child)]),
+        };
+        (0..LEVELS).fold(Tree::Leaf(Leaf::scalar(1u8)), chain)
+    };
+    let refuse = |tree: &mut Tree<Leaf<'static>>| {
+        let folder = tempfile::tempdir().unwrap();
+        let manager =
+            CheckpointManager::open(folder.path().join("s"), ManagerOptions::new()).unwrap();
+        manager.save_blocking(1, &small()).unwrap();
+        let step = manager.read(1).unwrap();
+        let store = manager.store();
+        let errors: [Error; 8] = [
+            tree.check().unwrap_err(),
+            tree.leaves().unwrap_err(),
+            tree.structure().unwrap_err(),
+            store.save(2, tree, &SaveOptions::new()).unwrap_err(),
+            store.save_source(2, tree, &SaveOptions::new()).unwrap_err(),
+            manager.save(2, tree).unwrap_err(),
+            manager.snapshot(tree).unwrap_err(),
+            step.restore_into(tree).unwrap_err(),
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}");
+            assert!(text.contains(&format!("deeper than {MAX_TREE_DEPTH} levels")), "{text}");
+        }
+        assert_eq!(manager.all_steps().unwrap(), [1]);
+    };
+    let with_much_stack = move || {
+        let mut tree = deep();
+        thread::scope(|scope| {
+            scope.spawn(|| refuse(&mut tree)).join().unwrap();
+        });
+    };
+    let much_stack = thread::Builder::new().stack_size(1 << 30);
+    much_stack.spawn(with_much_stack).unwrap().join().unwrap();
 }

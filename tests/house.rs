@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 /// layer 0 may use each other.
 const LAYERS: &[(&str, u8)] = &[
     ("limits", 0),
+    ("turn", 0),
     ("error", 0),
     ("path", 0),
     ("dtype", 0),
@@ -37,7 +38,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("bytemuck", &["dtype"]),
     ("ndarray", &["tree"]),
     ("glob", &["path"]),
-    ("parking_lot", &["db", "store", "manager"]),
+    ("parking_lot", &["turn", "db", "store", "manager"]),
     ("clap", &["bin"]),
     ("comfy_table", &["bin", "store"]),
     ("indicatif", &["bin"]),

@@ -1,11 +1,16 @@
 //! Sources of leaves that fail, lie or panic in the middle of a save: the save is told, nothing of
 //! it is there, and the same store goes on.
 
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::thread::{self, ThreadId};
 
 use milepost::{
-    CheckpointStore, DType, Error, ErrorKind, KeyPath, Leaf, LeafKind, LeafMeta, LeafSource,
-    Region, Result, SaveOptions, Shape, Tree,
+    Checkpoint, CheckpointManager, CheckpointStore, DType, Error, ErrorKind, KeyPath, Leaf,
+    LeafKind, LeafMeta, LeafSource, ManagerOptions, Region, Result, SaveOptions, Shape,
+    StoreOptions, Tree,
 };
 
 /// What the source does when it is asked for its last rows.
@@ -186,4 +191,79 @@ impl LeafSource for Failing {
         let empty: Tree<Leaf<'_>> = Tree::None;
         empty.read_region(path, region, out)
     }
+}
+
+/// Gives 16 MiB on request, and uses the store that saves it each time.
+struct Reentrant<'s> {
+    uses: &'s (dyn Fn() + Sync),
+    threads: Mutex<HashSet<ThreadId>>,
+}
+
+impl LeafSource for Reentrant<'_> {
+    fn structure(&self) -> Result<Tree<LeafMeta>> {
+        Ok(Tree::Leaf(LeafMeta::array(DType::U8, Shape::new([16, 1 << 20])?)))
+    }
+
+    fn read_region(&self, _: &KeyPath, _: &Region, out: &mut [u8]) -> Result<()> {
+        (self.uses)();
+        self.threads.lock().unwrap().insert(thread::current().id());
+        out.fill(7);
+        Ok(())
+    }
+}
+
+fn refused_in_a_save<T: std::fmt::Debug>(result: Result<T>) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(error.to_string().contains("in the middle of a save"), "{error}");
+}
+
+fn store_refuses_writes(store: &CheckpointStore) {
+    refused_in_a_save(store.save(9, &1u8, &SaveOptions::new()));
+    refused_in_a_save(store.delete(1));
+    refused_in_a_save(store.rollback_to(1));
+    refused_in_a_save(store.pin(1));
+    refused_in_a_save(store.unpin(1));
+    refused_in_a_save(store.compact());
+    assert_eq!(store.read(1).unwrap().restore().unwrap(), 5u8.to_tree());
+}
+
+/// Where a thread that encodes beside the writer called it, each waited for the other.
+#[test]
+fn a_source_reads_the_store_that_saves_it_and_is_refused_to_write_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let threads = StoreOptions::new().threads(NonZeroUsize::new(4).unwrap());
+    let path = folder.path().join("store");
+    let store = CheckpointStore::open_or_create(&path, threads.clone()).unwrap();
+    store.save(1, &5u8, &SaveOptions::new()).unwrap();
+    let uses = || store_refuses_writes(&store);
+    let source = Reentrant { uses: &uses, threads: Mutex::default() };
+    store.save_source(2, &source, &SaveOptions::new()).unwrap();
+    assert!(!source.threads.lock().unwrap().is_empty());
+    store.delete(1).unwrap();
+    assert_eq!(store.all_steps().unwrap(), [2]);
+}
+
+/// The thread that copies the source is not the one that writes, which waits for it.
+#[test]
+fn a_source_of_a_save_in_the_background_is_refused_to_write_too() {
+    let folder = tempfile::tempdir().unwrap();
+    // So little that the writer begins before all is copied.
+    let options = ManagerOptions::new().staging_budget(8 << 20).unwrap();
+    let manager = CheckpointManager::open(folder.path().join("store"), options).unwrap();
+    manager.save_blocking(1, &5u8).unwrap();
+    let uses = || {
+        store_refuses_writes(manager.store());
+        refused_in_a_save(manager.save(9, &1u8));
+        refused_in_a_save(manager.save_blocking(9, &1u8));
+        refused_in_a_save(manager.delete(1));
+        refused_in_a_save(manager.compact());
+        refused_in_a_save(manager.wait_until_finished());
+        assert_eq!(manager.restore(1).unwrap(), 5u8.to_tree());
+    };
+    let source = Reentrant { uses: &uses, threads: Mutex::default() };
+    let handle = manager.save_source(2, &source, &SaveOptions::new()).unwrap();
+    assert!(handle.wait().unwrap().is_saved());
+    manager.delete(1).unwrap();
+    assert_eq!(manager.all_steps().unwrap(), [2]);
 }

@@ -24,9 +24,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{ReentrantMutex, RwLock};
+use parking_lot::RwLock;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::turn::TurnMutex;
 use fault::contain_drop;
 use handle::{Handle, WRITER_CACHE_BYTES};
 
@@ -44,7 +45,7 @@ pub(crate) const WAVE_BYTES: usize = WRITER_CACHE_BYTES / 2 - (4 << 20);
 pub(crate) struct Database {
     handle: RwLock<Arc<Handle>>,
     /// Held by a write transaction until it is over.
-    writing: ReentrantMutex<()>,
+    writing: TurnMutex<()>,
     path: PathBuf,
     /// The same file if the process has changed its folder since.
     absolute: PathBuf,
@@ -85,7 +86,7 @@ impl Database {
         let absolute = std::path::absolute(path)
             .map_err(|error| Error::from_io(error, "can't find the folder").in_file(path))?;
         let handle = RwLock::new(Arc::new(handle));
-        let writing = ReentrantMutex::new(());
+        let writing = TurnMutex::new(());
         Ok(Self { handle, writing, path: path.to_owned(), absolute, store_id, access })
     }
 
@@ -110,7 +111,7 @@ impl Database {
 
     /// Gives the free pages of the file back to the file system.
     pub(crate) fn compact(&self) -> Result<()> {
-        let _writing = self.writing.lock();
+        let _writing = self.writing.lock().ok_or_else(|| self.busy())?;
         let mut handle = self.handle.write();
         let mut compact = || {
             // Nobody else has it while this thread writes.
@@ -138,12 +139,16 @@ impl Database {
 
     /// Begins to write; waits for a write transaction of another thread.
     pub(crate) fn write(&self) -> Result<WriteTx<'_>> {
-        let writing = self.writing.lock();
+        let writing = self.writing.lock().ok_or_else(|| self.busy())?;
         let (handle, tx) = self.with_handle(|handle| {
             handle.check_in_place(&self.absolute)?;
             Ok((Arc::clone(handle), handle.write()?))
         })?;
         Ok(WriteTx::new(handle, tx, &self.path, writing))
+    }
+
+    fn busy(&self) -> Error {
+        Error::invalid("this thread is in the middle of a write transaction").in_file(&self.path)
     }
 
     /// Runs `operation` on the open database, and once more on a newly opened one if an earlier
@@ -165,7 +170,8 @@ impl Database {
 
     /// Opens the file again in place of `failed`, unless another thread has done so.
     fn reopen(&self, failed: &Weak<Handle>) -> Result<()> {
-        // Waits for the write transaction that failed, unless it is this thread's own.
+        // Waits for the write transaction that failed, unless it is this thread's own, or that of the one
+        // that it works for.
         let _writing = self.writing.lock();
         let mut current = self.handle.write();
         if !std::ptr::eq(Arc::as_ptr(&current), failed.as_ptr()) {

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::ReentrantMutexGuard;
 use redb::Error::Corrupted;
 use redb::{ReadableTable, Table, WriteTransaction};
 
@@ -12,6 +11,7 @@ use super::handle::Handle;
 use super::tables::{LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, SHARDINGS, STEPS, STRUCTURES};
 use crate::error::{Error, Result};
 use crate::record::{PackRange, encode_mark};
+use crate::turn::Turn;
 
 /// A write transaction.
 pub(crate) struct WriteTx<'d> {
@@ -19,7 +19,7 @@ pub(crate) struct WriteTx<'d> {
     tx: Option<WriteTransaction>,
     path: &'d Path,
     /// Whoever opens the file again waits for this to be gone.
-    _writing: ReentrantMutexGuard<'d, ()>,
+    _writing: Turn<'d, ()>,
 }
 
 impl<'d> WriteTx<'d> {
@@ -27,7 +27,7 @@ impl<'d> WriteTx<'d> {
         handle: Arc<Handle>,
         tx: WriteTransaction,
         path: &'d Path,
-        writing: ReentrantMutexGuard<'d, ()>,
+        writing: Turn<'d, ()>,
     ) -> Self {
         Self { handle, tx: Some(tx), path, _writing: writing }
     }

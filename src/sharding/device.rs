@@ -127,6 +127,11 @@ impl FromStr for Device {
             Error::invalid(format!("{text:?} is not the name of a device"))
                 .advise("write platform:ordinal, such as cuda:0")
         };
+        if let Some((platform, number)) = text.split_once(':')
+            && let (Ok(platform), Some(number)) = (Platform::new(platform), ordinal(number))
+        {
+            return Ok(Self::new(platform, number));
+        }
         for (prefix, platform) in PRINTED {
             if let Some(rest) = text.strip_prefix(prefix) {
                 let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
@@ -136,9 +141,7 @@ impl FromStr for Device {
                 return Ok(Self::new(platform, ordinal));
             }
         }
-        let (platform, number) = text.split_once(':').ok_or_else(not_one)?;
-        let platform = Platform::new(platform).map_err(|_| not_one())?;
-        Ok(Self::new(platform, ordinal(number).ok_or_else(not_one)?))
+        Err(not_one())
     }
 }
 
@@ -151,6 +154,7 @@ fn ordinal(digits: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn devices_print_as_they_are_read_and_old_names_are_understood() {
@@ -160,6 +164,9 @@ mod tests {
             ("gpu:3", "cuda:3"),
             ("mps:0", "metal:0"),
             ("my-npu_2:7", "my-npu_2:7"),
+            // Of the user's own, also where they begin like what JAX prints.
+            ("TPU_X:1", "tpu_x:1"),
+            ("TFRT_CPU_2:3", "tfrt_cpu_2:3"),
             ("TFRT_CPU_0", "cpu:0"),
             ("TPU_3(process=0,(0,1,0,1))", "tpu:3"),
             ("CudaDevice(id=1)", "cuda:1"),
@@ -168,6 +175,19 @@ mod tests {
             let device: Device = text.parse().unwrap();
             assert_eq!(device.to_string(), printed, "{text}");
             assert_eq!(device, printed.parse().unwrap());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_device_is_read_as_it_prints(
+            name in "(TFRT_CPU_|TPU_|CpuDevice|gpu|hip|[a-zA-Z])?[a-zA-Z0-9_-]{0,6}",
+            ordinal: u32,
+        ) {
+            let Ok(platform) = Platform::new(&name) else { return Ok(()) };
+            let device = Device::new(platform, ordinal);
+            prop_assert_eq!(device.to_string().parse::<Device>().unwrap(), device.clone());
+            prop_assert_eq!(format!("{name}:{ordinal}").parse::<Device>().unwrap(), device);
         }
     }
 

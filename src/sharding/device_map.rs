@@ -68,12 +68,12 @@ impl DeviceMap {
 }
 
 fn devices(text: &str) -> Result<Devices> {
-    match text.strip_suffix('*') {
-        Some("") => Ok(Devices::All),
-        Some(platform) if platform.ends_with(':') => {
-            Ok(Devices::OfPlatform(Platform::new(platform.trim_end_matches(':'))?))
-        }
-        _ => Ok(Devices::One(text.parse()?)),
+    if text == "*" {
+        return Ok(Devices::All);
+    }
+    match text.strip_suffix(":*") {
+        Some(platform) => Ok(Devices::OfPlatform(Platform::new(platform)?)),
+        None => Ok(Devices::One(text.parse()?)),
     }
 }
 
@@ -118,7 +118,13 @@ mod tests {
 
     #[test]
     fn rules_of_another_form_are_refused() {
-        for rule in [("cuda", "cpu:0"), ("cuda*", "cpu:0"), (":*", "cpu:0"), ("cuda:0", "*")] {
+        for rule in [
+            ("cuda", "cpu:0"),
+            ("cuda*", "cpu:0"),
+            (":*", "cpu:0"),
+            ("cuda::*", "cpu:0"),
+            ("cuda:0", "*"),
+        ] {
             let error = DeviceMap::new([rule]).unwrap_err();
             assert_eq!(error.kind(), crate::ErrorKind::InvalidInput, "{rule:?}: {error}");
         }

@@ -166,7 +166,6 @@ impl DeviceRegistry {
         self.get(device).is_some()
     }
 
-    /// The names of the devices, for messages: the first ones, and how many more there are.
     /// The devices of `sharding` that are not here.
     pub(super) fn missing<'s>(&self, sharding: &'s Sharding) -> impl Iterator<Item = &'s Device> {
         sharding.devices().iter().filter(|device| !self.contains(device))

@@ -50,15 +50,15 @@ impl CheckpointStore {
     /// damages can be deleted; `OutOfSpace` or `Io`. After these every step is still there.
     pub fn compact(&self) -> Result<CompactReport> {
         let compact = || {
-            let writer = self.lock_writer()?;
+            let mut writer = self.lock_writer()?;
             // Chunks get other places.
-            writer.borrow_mut().last = None;
+            writer.last = None;
             let before_bytes = self.database.allocated_bytes()?;
-            if writer.borrow().sweep == Sweep::Due {
+            if writer.sweep == Sweep::Due {
                 self.sweep(self.database.read()?.pack_mark()?)?;
             }
             // Until the last commit succeeds, new packs may be left in the file.
-            writer.borrow_mut().sweep = Sweep::Due;
+            writer.sweep = Sweep::Due;
             let (mut repacked_packs, mut moved_bytes) = (0, 0);
             // A chunk that moves out of two packs may leave little in the second one. It ends, since
             // no new pack is mostly dead.
@@ -70,7 +70,7 @@ impl CheckpointStore {
                 repacked_packs += packs;
                 moved_bytes += bytes;
             }
-            writer.borrow_mut().sweep = Sweep::Done;
+            writer.sweep = Sweep::Done;
             self.database.compact()?;
             let after_bytes = self.database.allocated_bytes()?;
             Ok(CompactReport { before_bytes, after_bytes, repacked_packs, moved_bytes })

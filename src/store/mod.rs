@@ -18,17 +18,15 @@ mod usage;
 mod verify;
 mod view;
 
-use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
-
-use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 use crate::db::{Database, ReadTx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{StepRecord, from_unix_ns};
 use crate::tree::{Checkpoint, LeafSource};
+use crate::turn::{Mark, Turn, TurnMutex};
 
 pub use compact::CompactReport;
 pub use options::{SaveOptions, StoreOptions};
@@ -68,7 +66,7 @@ pub(crate) use save::{Arena, StagedSave};
 pub struct CheckpointStore {
     database: Database,
     options: StoreOptions,
-    writer: ReentrantMutex<RefCell<Writer>>,
+    writer: TurnMutex<Writer>,
 }
 
 /// What writes have to know of the writes before.
@@ -161,7 +159,7 @@ impl CheckpointStore {
 
     fn new(database: Database, options: StoreOptions, sweep: Sweep) -> Self {
         let writer = Writer { sweep, last: None };
-        Self { database, options, writer: ReentrantMutex::new(RefCell::new(writer)) }
+        Self { database, options, writer: TurnMutex::new(writer) }
     }
 
     /// The path that the store was opened with.
@@ -271,13 +269,25 @@ impl CheckpointStore {
 
     /// Waits until no other thread writes. A policy or a source of leaves that is called by a save
     /// would wait for itself, so it is refused.
-    fn lock_writer(&self) -> Result<ReentrantMutexGuard<'_, RefCell<Writer>>> {
-        if self.writer.is_owned_by_current_thread() {
-            return Err(Error::invalid("this thread is in the middle of a save of the same store")
-                .advise("policies and sources of leaves can read the store, and not change it")
-                .in_file(self.path()));
-        }
-        Ok(self.writer.lock())
+    fn lock_writer(&self) -> Result<Turn<'_, Writer>> {
+        self.writer.lock().ok_or_else(|| self.in_a_save())
+    }
+
+    /// Whether this thread is in the middle of a write, or is one that a write waits for.
+    pub(crate) fn is_in_a_write(&self) -> bool {
+        self.writer.is_held_here()
+    }
+
+    /// Makes this thread one that a save waits for.
+    pub(crate) fn count_as_writing(&self) -> Mark<'_> {
+        self.writer.count_as_held()
+    }
+
+    /// Why a policy or a source of leaves is refused.
+    pub(crate) fn in_a_save(&self) -> Error {
+        Error::invalid("this thread is in the middle of a save of the same store")
+            .advise("policies and sources of leaves can read the store, and not change it")
+            .in_file(self.path())
     }
 
     fn with_tx<T>(&self, read: impl Fn(&ReadTx) -> Result<T>) -> Result<T> {

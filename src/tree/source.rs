@@ -2,6 +2,7 @@
 
 use super::{Leaf, LeafMeta, Tree};
 use crate::error::{Error, ErrorKind, Result};
+use crate::limits::MAX_TREE_DEPTH;
 use crate::path::KeyPath;
 use crate::shape::Region;
 
@@ -44,7 +45,7 @@ impl LeafSource for Tree<Leaf<'_>> {
             Self::Leaf(leaf) => leaf.check().map_err(|error| error.at_path(path)),
             _ => Ok(()),
         })?;
-        Ok(self.metas())
+        Ok(self.top(MAX_TREE_DEPTH, &|leaf| leaf.meta().clone()))
     }
 
     fn read_region(&self, path: &KeyPath, region: &Region, out: &mut [u8]) -> Result<()> {
@@ -87,24 +88,6 @@ impl<'a> Tree<Leaf<'a>> {
                 }
             }
             Self::None => {}
-        }
-    }
-
-    /// The structure without the contents. The tree was checked: it is not too deep for this.
-    fn metas(&self) -> Tree<LeafMeta> {
-        let metas = |items: &[Self]| items.iter().map(Self::metas).collect();
-        match self {
-            Self::Map(children) => Tree::Map(
-                children.iter().map(|(key, child)| (key.clone(), child.metas())).collect(),
-            ),
-            Self::List(items) => Tree::List(metas(items)),
-            Self::Tuple(items) => Tree::Tuple(metas(items)),
-            Self::Struct { name, fields } => Tree::Struct {
-                name: name.clone(),
-                fields: fields.iter().map(|(name, child)| (name.clone(), child.metas())).collect(),
-            },
-            Self::None => Tree::None,
-            Self::Leaf(leaf) => Tree::Leaf(leaf.meta().clone()),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::{Condvar, Mutex, MutexGuard, ReentrantMutex, ReentrantMutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::keep_policy::victims;
 use super::save_policy::LatestSave;
@@ -25,6 +25,7 @@ use super::{ManagerOptions, SaveOutcome, SkipReason, WhenFull};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Admission, Arena, CheckpointStore, SaveOptions, StagedSave, StepInfo};
 use crate::tree::LeafSource;
+use crate::turn::{Turn, TurnMutex};
 use handle::Slot;
 use queue::{Job, Queue, Staging};
 
@@ -34,7 +35,7 @@ pub use handle::SaveHandle;
 pub(super) struct Background {
     shared: Arc<Shared>,
     /// Held by the call that changes the store or accepts a save.
-    turn: ReentrantMutex<()>,
+    turn: TurnMutex<()>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -52,7 +53,7 @@ impl Background {
         let arena = Arena::new(options.staging_budget_bytes);
         let (queue, changed) = (Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { store, options, arena, queue, changed });
-        Self { shared, turn: ReentrantMutex::new(()), writer: Mutex::new(None) }
+        Self { shared, turn: TurnMutex::new(()), writer: Mutex::new(None) }
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -61,18 +62,17 @@ impl Background {
 
     /// Waits until no other call accepts a save. A policy or a source of leaves that is called by
     /// a save would wait for itself, so it is refused.
-    pub(super) fn take_turn(&self) -> Result<ReentrantMutexGuard<'_, ()>> {
+    pub(super) fn take_turn(&self) -> Result<Turn<'_, ()>> {
         self.check_not_within()?;
-        Ok(self.turn.lock())
+        self.turn.lock().ok_or_else(|| self.shared.store.in_a_save())
     }
 
     fn check_not_within(&self) -> Result<()> {
         let current = thread::current().id();
         let is_writer = self.writer.lock().as_ref().map(|writer| writer.thread().id());
-        if self.turn.is_owned_by_current_thread() || is_writer == Some(current) {
-            return Err(Error::invalid("this thread is in the middle of a save of the same store")
-                .advise("policies and sources of leaves can read the store, and not change it")
-                .in_file(self.shared.store.path()));
+        let store = &self.shared.store;
+        if self.turn.is_held_here() || store.is_in_a_write() || is_writer == Some(current) {
+            return Err(store.in_a_save());
         }
         Ok(())
     }
@@ -126,6 +126,8 @@ impl Background {
     ) -> Result<SaveHandle> {
         let shared = &*self.shared;
         let accepted_at = SystemTime::now();
+        // The writer may wait for the source.
+        let _mark = shared.store.count_as_writing();
         let (mut stager, save) = shared.store.stage(step, source, options)?;
         self.start_writer()?;
         let Some(waited) = shared.find_place(step, options.admission) else {

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::chunk::{Chunk, EncodedChunk, Encoder};
 use super::reuse::StoredReader;
 use crate::error::Result;
+use crate::turn::Turns;
 
 /// Below this a second thread costs more than it saves.
 const MIN_THREAD_BYTES: usize = 128 << 10;
@@ -27,12 +28,22 @@ pub(super) fn encode_beside<'s, R>(
     write: impl FnOnce() -> R,
 ) -> (R, Encoded<'s>) {
     let bytes: usize = batch.iter().map(|chunk| chunk.raw.len()).sum();
-    let others = if bytes < MIN_THREAD_BYTES { 0 } else { threads.get().saturating_sub(1).max(1) };
+    let others = match bytes {
+        ..MIN_THREAD_BYTES => 0,
+        // One at least, since this thread writes first. Each takes at least one chunk.
+        _ => threads.get().saturating_sub(1).max(1).min(batch.len()).min(bytes.div_ceil(RUN_BYTES)),
+    };
     let queue = Mutex::new(Queue { next_run: 0, chunks: batch.into_iter() });
     let work = || encode_runs(encoder, &queue);
+    // What a source does in another thread it does within this save.
+    let turns = Turns::of_this_thread();
+    let help = || {
+        turns.clone().work_for();
+        work()
+    };
     let (written, results) = thread::scope(|scope| {
         // Where there are no threads to be had, this one does the work.
-        let spawn = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, help).ok();
         let helpers: Vec<_> = (0..others).map_while(spawn).collect();
         let written = write();
         let own = catch_unwind(AssertUnwindSafe(work));

@@ -12,7 +12,6 @@ mod reuse;
 mod shared_pack;
 mod staging;
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -81,7 +80,7 @@ impl CheckpointStore {
         retention: Option<&Retention<'_>>,
     ) -> Result<SaveReport> {
         let accepted = Accepted::now();
-        let writer = self.lock_writer()?;
+        let mut writer = self.lock_writer()?;
         let checked = self.check_free(step, options)?;
         let structure = source.structure()?;
         let leaves = SourceLeaves::new(
@@ -96,32 +95,32 @@ impl CheckpointStore {
             structure,
             shardings: leaves.shardings.clone(),
         };
-        let reuse = self.reuse(&writer, checked, &leaves.list)?;
+        let reuse = self.reuse(&mut writer, checked, &leaves.list)?;
         let encoder = Encoder { leaves: &leaves.list, reuse: &reuse };
         let mut batches = leaves.batches(&reuse, accepted);
         let contents = ToSave { encoder, batches: &mut batches };
-        self.write(&writer, checked, &plan, options, contents, retention)
+        self.write(&mut writer, checked, &plan, options, contents, retention)
     }
 
     /// What can be reused of the newest step, after what a save before left behind is swept. What is
     /// remembered of the step is taken away: only a save that succeeds knows it again.
     fn reuse(
         &self,
-        writer: &RefCell<Writer>,
+        writer: &mut Writer,
         checked: Checked,
         leaves: &[PlannedLeaf],
     ) -> Result<Reuse> {
-        if writer.borrow().sweep == Sweep::Due {
+        if writer.sweep == Sweep::Due {
             self.sweep(checked.mark)?;
         }
-        let last = writer.borrow_mut().last.take();
+        let last = writer.last.take();
         Ok(Reuse::new(self.database.read_payload()?, last, leaves))
     }
 
     /// Writes a step with what `batches` give, and removes the victims of `retention`.
     fn write(
         &self,
-        writer: &RefCell<Writer>,
+        writer: &mut Writer,
         checked: Checked,
         plan: &Plan,
         options: &SaveOptions,
@@ -132,7 +131,7 @@ impl CheckpointStore {
         let structure = encode_structure(step, &plan.structure)?;
         let tx = self.database.write()?;
         // Until the last commit succeeds, packs of this save may be left in the file.
-        writer.borrow_mut().sweep = Sweep::Due;
+        writer.sweep = Sweep::Due;
         let target = Target { step, tx, first_pack: checked.mark + 1 };
         let ToSave { encoder, batches } = contents;
         let packed = pack(encoder, batches, target, self.options.threads)?;
@@ -174,7 +173,7 @@ impl CheckpointStore {
             self.remove_if_saved(&tx, *victim)?;
         }
         tx.commit()?;
-        *writer.borrow_mut() = Writer { sweep: Sweep::Done, last: Some(Arc::new(last)) };
+        *writer = Writer { sweep: Sweep::Done, last: Some(Arc::new(last)) };
         tracing::debug!(bytes = counts.new_bytes, ?removed, "saved");
         Ok(SaveReport { info, removed, cost: SaveCost::new(&counts, &accepted, began) })
     }

@@ -4,26 +4,42 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash};
 
 use super::{Checkpoint, Leaf, LeafMut, Tree};
+use crate::limits::MAX_TREE_DEPTH;
 use crate::path::Key;
 
 /// A tree is its own state: restored leaves replace those of the same path, kind, element type
 /// and shape.
 impl Checkpoint for Tree<Leaf<'_>> {
     fn to_tree(&self) -> Tree<Leaf<'_>> {
+        if self.is_deeper_than(MAX_TREE_DEPTH) {
+            // It will be refused, so enough of it for that.
+            return self.top(MAX_TREE_DEPTH, &Leaf::clone);
+        }
         self.clone()
     }
 
     fn to_tree_mut(&mut self) -> Tree<LeafMut<'_>> {
+        self.targets(MAX_TREE_DEPTH)
+    }
+}
+
+impl Tree<Leaf<'_>> {
+    /// The leaves as places. None stands for what has more than `levels` others above it.
+    fn targets(&mut self, levels: usize) -> Tree<LeafMut<'_>> {
+        let below = |child| match levels.checked_sub(1) {
+            Some(levels) => Self::targets(child, levels),
+            None => Tree::None,
+        };
         match self {
-            Self::Map(children) => Tree::map(
-                children.iter_mut().map(|(key, child)| (key.clone(), child.to_tree_mut())),
-            ),
-            Self::List(items) => Tree::list(items.iter_mut().map(Self::to_tree_mut)),
-            Self::Tuple(items) => Tree::tuple(items.iter_mut().map(Self::to_tree_mut)),
-            Self::Struct { name, fields } => Tree::record(
-                name.clone(),
-                fields.iter_mut().map(|(name, child)| (name.clone(), child.to_tree_mut())),
-            ),
+            Self::Map(children) => {
+                Tree::map(children.iter_mut().map(|(key, child)| (key.clone(), below(child))))
+            }
+            Self::List(items) => Tree::list(items.iter_mut().map(below)),
+            Self::Tuple(items) => Tree::tuple(items.iter_mut().map(below)),
+            Self::Struct { name, fields } => {
+                let fields = fields.iter_mut().map(|(name, child)| (name.clone(), below(child)));
+                Tree::record(name.clone(), fields)
+            }
             Self::None => Tree::None,
             Self::Leaf(leaf) => Tree::Leaf(LeafMut::leaf(leaf)),
         }

@@ -121,13 +121,14 @@ impl CheckpointStore {
         let StagedSave { plan, options, leaves, parts } = staged;
         let mut abandoned = false;
         let save = || {
-            let writer = self.lock_writer()?;
+            let mut writer = self.lock_writer()?;
             let checked = self.check_free(plan.step, &options)?;
-            let reuse = self.reuse(&writer, checked, &leaves)?;
+            let reuse = self.reuse(&mut writer, checked, &leaves)?;
             let mut batches = StagedBatches::new(&leaves, &reuse, parts);
             let encoder = Encoder { leaves: &leaves, reuse: &reuse };
             let contents = ToSave { encoder, batches: &mut batches };
-            let report = self.write(&writer, checked, &plan, &options, contents, Some(retention));
+            let report =
+                self.write(&mut writer, checked, &plan, &options, contents, Some(retention));
             abandoned = batches.abandoned;
             report
         };
