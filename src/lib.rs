@@ -79,8 +79,8 @@ pub use manager::{
 pub use path::{Key, KeyPath};
 pub use shape::{Region, Shape};
 pub use store::{
-    CheckpointStore, CompactReport, LeafView, SaveCost, SaveOptions, SaveReport, StepInfo,
-    StepReader, StoreOptions, StoreStats, VerifyReport, restore,
+    CheckpointStore, ChunkHint, CompactReport, LeafView, SaveCost, SaveOptions, SaveReport,
+    StepInfo, StepReader, StoreOptions, StoreStats, VerifyReport, restore,
 };
 pub use tree::{Checkpoint, Leaf, LeafKind, LeafMeta, LeafMut, LeafSource, Tree};
 

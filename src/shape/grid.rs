@@ -1,5 +1,6 @@
 //! An array cut into boxes that tile it.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::{Region, Shape};
@@ -46,6 +47,39 @@ impl Grid {
         let grid = Self::cut(shape, (0..shape.lengths().len()).map(starts));
         let fits = grid.part_count() == regions.len() && grid.parts().eq(regions.iter().cloned());
         fits.then_some(grid)
+    }
+
+    /// The same cuts, and others along `axes` between them, so that no part has more than `most` elements if
+    /// these axes allow it. Of these the one along which the parts are longest is halved first.
+    pub(crate) fn refined(&self, axes: &[usize], most: usize) -> Self {
+        let longest = |cuts: &Vec<usize>| {
+            let parts = cuts.iter().zip(cuts.iter().skip(1));
+            parts.map(|(start, end)| end - start).max().unwrap_or_default()
+        };
+        let mut lengths: Vec<usize> = self.cuts.iter().map(longest).collect();
+        while lengths.iter().copied().fold(1, usize::saturating_mul) > most {
+            let of_axes = lengths.iter_mut().enumerate().filter(|(axis, _)| axes.contains(axis));
+            let Some((_, length)) = of_axes.max_by_key(|(axis, length)| (**length, Reverse(*axis)))
+            else {
+                break;
+            };
+            if *length <= 1 {
+                break;
+            }
+            *length = length.div_ceil(2);
+        }
+        let refine = |(cuts, length): (&Vec<usize>, &usize)| {
+            let parts = cuts.iter().zip(cuts.iter().skip(1));
+            let starts = parts.flat_map(|(&start, &end)| (start..end).step_by((*length).max(1)));
+            let mut refined: Vec<usize> = starts.collect();
+            // An axis without indices is one part all the same.
+            if refined.is_empty() {
+                refined.extend(cuts.first());
+            }
+            refined.extend(cuts.last());
+            refined
+        };
+        Self { cuts: self.cuts.iter().zip(&lengths).map(refine).collect() }
     }
 
     /// The number of parts.
@@ -105,14 +139,28 @@ mod tests {
     proptest! {
         #[test]
         fn the_parts_tile_the_array(
-            axes in prop::collection::vec((0usize..6, prop::collection::vec(0usize..8, 0..4)), 0..4),
+            lengths_and_cuts in
+                prop::collection::vec((0usize..6, prop::collection::vec(0usize..8, 0..4)), 0..4),
             region in prop::collection::vec((0usize..6, 0usize..6), 4),
+            axes in prop::collection::vec(0usize..4, 1..3),
+            most in 1usize..40,
         ) {
-            let (lengths, cuts): (Vec<_>, Vec<_>) = axes.into_iter().unzip();
+            let (lengths, cuts): (Vec<_>, Vec<_>) = lengths_and_cuts.into_iter().unzip();
             let shape = Shape::new(lengths.clone()).unwrap();
             let grid = Grid::cut(&shape, cuts);
             let parts: Vec<Region> = grid.parts().collect();
             prop_assert_eq!(parts.len(), grid.part_count());
+            let refined = grid.refined(&axes, most);
+            for (axis, (cuts, of_grid)) in refined.cuts.iter().zip(&grid.cuts).enumerate() {
+                prop_assert!(cuts.is_sorted() && of_grid.iter().all(|cut| cuts.contains(cut)));
+                prop_assert!(axes.contains(&axis) || cuts == of_grid);
+            }
+            for part in refined.parts() {
+                let in_axes = part.ranges().iter().enumerate().filter(|part| axes.contains(&part.0));
+                let is_least = in_axes.map(|(_, range)| range.len()).all(|length| length <= 1);
+                prop_assert!(part.elements() <= most || is_least, "{part:?}");
+            }
+            prop_assert_eq!(refined.refined(&axes, most), refined);
             let in_parts: Vec<usize> =
                 parts.iter().flat_map(|part| elements(part, &shape)).collect();
             prop_assert_eq!(grid.is_in_order(), in_parts.is_sorted());

@@ -121,3 +121,69 @@ impl PlacedChunk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{ChunkInfo, Codec};
+    use crate::dtype::DType;
+    use crate::record::{Parts, StoredChunk};
+    use crate::shape::Shape;
+    use crate::shape::tests::elements;
+    use crate::tree::LeafMeta;
+    use proptest::prelude::*;
+
+    /// An array of `uint16` that is cut by `cuts` and, in each part, after so many elements.
+    fn record(shape: Shape, cuts: Vec<Vec<usize>>, chunk_elements: usize) -> LeafRecord {
+        let grid = Grid::cut(&shape, cuts);
+        let (mut chunks, mut chunk_ends) = (Vec::new(), Vec::new());
+        for part in grid.parts() {
+            for start in (0..part.elements().max(1)).step_by(chunk_elements) {
+                let raw_len = 2 * chunk_elements.min(part.elements() - start);
+                let raw_len = u32::try_from(raw_len).unwrap();
+                let (codec, crc32, hash) = (Codec::Raw, 0, [0; 16]);
+                let info = ChunkInfo { codec, raw_len, stored_len: raw_len, crc32, hash };
+                chunks.push(StoredChunk { pack: 1, offset: 0, info });
+            }
+            chunk_ends.push(chunks.len());
+        }
+        let meta = LeafMeta::array(DType::U16, shape);
+        let parts = Some(Box::new(Parts { grid, chunk_ends }));
+        LeafRecord { meta, sharding: None, parts, chunks }
+    }
+
+    proptest! {
+        /// Reading a region reads the chunks that have elements of it, and no others.
+        #[test]
+        fn the_chunks_of_a_region_are_those_that_it_meets(
+            axes in prop::collection::vec(
+                (0usize..7, prop::collection::vec(0usize..7, 0..3), 0usize..8, 0usize..8),
+                0..4,
+            ),
+            chunk_elements in 1usize..9,
+        ) {
+            let shape = Shape::new(axes.iter().map(|axis| axis.0).collect::<Vec<_>>()).unwrap();
+            let cuts = axes.iter().map(|axis| axis.1.clone()).collect();
+            let record = record(shape.clone(), cuts, chunk_elements);
+            let range = |(length, _, a, b): &(usize, Vec<usize>, usize, usize)| {
+                let (a, b) = (*a.min(length), *b.min(length));
+                a.min(b)..a.max(b)
+            };
+            let region = Region::new(axes.iter().map(range).collect::<Vec<_>>());
+            let wanted = elements(&region, &shape);
+            let mut met = Vec::new();
+            let mut number = 0;
+            for part in record.grid().parts() {
+                for chunk in elements(&part, &shape).chunks(chunk_elements) {
+                    if chunk.iter().any(|element| wanted.contains(element)) {
+                        met.push(number);
+                    }
+                    number += 1;
+                }
+            }
+            let map = ChunkMap::new(&record);
+            let found: Vec<_> = map.of_region(&region).map(|chunk| chunk.number).collect();
+            prop_assert_eq!(found, met);
+        }
+    }
+}

@@ -29,7 +29,7 @@ use crate::tree::{Checkpoint, LeafSource};
 use crate::turn::{Mark, Turn, TurnMutex};
 
 pub use compact::CompactReport;
-pub use options::{SaveOptions, StoreOptions};
+pub use options::{ChunkHint, SaveOptions, StoreOptions};
 pub use reader::StepReader;
 pub use save::{SaveCost, SaveReport};
 pub use stats::StoreStats;

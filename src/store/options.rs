@@ -5,15 +5,62 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use crate::codec::Compression;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::limits::{MAX_CUSTOM_METADATA_BYTES, MAX_KEY_NAME_BYTES, MAX_METRICS};
 use crate::path::PathRules;
+use crate::shape::{Grid, Shape};
 
 /// The settings of an open store.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
     pub(crate) compression: PathRules<Compression>,
+    pub(crate) chunk_hints: PathRules<Option<ChunkHint>>,
     pub(crate) threads: NonZeroUsize,
+}
+
+/// Which slices of an array are to be cheap to read: it is cut along these axes until each chunk has at most
+/// so many bytes. Orbax calls them `shard_axes` and `chunk_byte_size`.
+///
+/// Without a hint the chunks of an array, or of each of its shards, follow each other in C order: rows are
+/// cheap to read then, and of columns all is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkHint {
+    axes: Vec<usize>,
+    bytes: NonZeroUsize,
+}
+
+impl ChunkHint {
+    /// The axes, counted from 0, and the most raw bytes of a chunk. It has more if it has one index of each
+    /// of the axes, up to what any chunk has; very small ones cost more than they spare.
+    ///
+    /// # Errors
+    /// `InvalidInput` without an axis, or with one twice.
+    pub fn new(axes: impl Into<Vec<usize>>, bytes: NonZeroUsize) -> Result<Self> {
+        let axes: Vec<usize> = axes.into();
+        if axes.is_empty() {
+            return Err(Error::invalid("a chunk hint names no axis"));
+        }
+        let mut sorted = axes.clone();
+        sorted.sort_unstable();
+        let mut pairs = sorted.iter().zip(sorted.iter().skip(1));
+        if let Some((twice, _)) = pairs.find(|(one, other)| one == other) {
+            return Err(Error::invalid(format!("a chunk hint names axis {twice} twice")));
+        }
+        Ok(Self { axes, bytes })
+    }
+
+    /// `grid` with further cuts, for an array of `shape` and `dtype`.
+    pub(crate) fn refine(&self, grid: &Grid, shape: &Shape, dtype: DType) -> Result<Grid> {
+        let axes = shape.lengths().len();
+        if let Some(axis) = self.axes.iter().find(|axis| **axis >= axes) {
+            return Err(Error::invalid(format!(
+                "a chunk hint names axis {axis} of {dtype}{shape}, which has {axes}"
+            ))
+            .advise("give the leaf a hint of its own, or none"));
+        }
+        Ok(grid.refined(&self.axes, (self.bytes.get() / dtype.size_bytes()).max(1)))
+    }
 }
 
 impl Default for StoreOptions {
@@ -21,7 +68,7 @@ impl Default for StoreOptions {
         let available = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         // Reading is bound by memory bandwidth, which a few threads use up.
         let threads = available.min(NonZeroUsize::MIN.saturating_add(7));
-        Self { compression: PathRules::default(), threads }
+        Self { compression: PathRules::default(), chunk_hints: PathRules::default(), threads }
     }
 }
 
@@ -58,6 +105,36 @@ impl StoreOptions {
     /// `InvalidInput` if it is no pattern.
     pub fn compression_for(mut self, pattern: &str, compression: Compression) -> Result<Self> {
         self.compression.add(pattern, compression)?;
+        Ok(self)
+    }
+
+    /// How saves cut the arrays whose paths match a pattern, as in
+    /// [`compression_for`](Self::compression_for); `None` takes hints of wider patterns back. What is no array
+    /// has no axes, and is not concerned.
+    ///
+    /// ```
+    /// # fn main() -> milepost::Result<()> {
+    /// use std::num::NonZeroUsize;
+    /// use milepost::{ChunkHint, StoreOptions};
+    ///
+    /// // An evaluator reads single experts: axis 0 of the one, axis 2 of the other.
+    /// let bytes = NonZeroUsize::new(256 << 10).unwrap();
+    /// let options = StoreOptions::new()
+    ///     .chunk_hint_for("**/experts", ChunkHint::new([0], bytes)?)?
+    ///     .chunk_hint_for("**/router", ChunkHint::new([2], bytes)?)?
+    ///     .chunk_hint_for("opt_state/**", None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is no pattern. A save is refused where a hint names an axis that an array has not.
+    pub fn chunk_hint_for(
+        mut self,
+        pattern: &str,
+        hint: impl Into<Option<ChunkHint>>,
+    ) -> Result<Self> {
+        self.chunk_hints.add(pattern, hint.into())?;
         Ok(self)
     }
 

@@ -1,6 +1,7 @@
 //! Arrays that are spread over devices: saved as their shards, read as a whole or by region.
 
 mod arrays;
+mod chunk_hints;
 #[path = "../common/mod.rs"]
 mod common;
 mod placing;

@@ -13,10 +13,11 @@ use crate::codec::{self, ChunkId, Compression};
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::limits::{CHUNK_ALIGN_BYTES, MAX_LEAF_CHUNKS};
-use crate::path::{KeyPath, PathRules};
+use crate::path::KeyPath;
 use crate::record::Parts;
-use crate::shape::Region;
+use crate::shape::{Grid, Region};
 use crate::sharding::Sharding;
+use crate::store::options::{ChunkHint, StoreOptions};
 use crate::tree::{Contents, Data, LeafKind, LeafMeta, LeafSource, Tree};
 
 /// The raw bytes that are encoded while the batch before is written.
@@ -110,12 +111,24 @@ impl PlannedLeaf {
         }
     }
 
-    /// Cuts the leaf as `sharding` says.
-    fn cut_into_shards(&mut self, sharding: &Sharding) -> Result<()> {
-        if self.meta.kind != LeafKind::Array {
-            return Err(Error::invalid(format!("a {} can't be sharded", self.meta.kind)));
+    /// Cuts the leaf as its sharding says, and between these cuts as a hint does.
+    fn cut_into_parts(
+        &mut self,
+        sharding: Option<&Sharding>,
+        hint: Option<&ChunkHint>,
+    ) -> Result<()> {
+        let shape = &self.meta.shape;
+        let is_array = self.meta.kind == LeafKind::Array;
+        let mut grid = match sharding {
+            Some(_) if !is_array => {
+                return Err(Error::invalid(format!("a {} can't be sharded", self.meta.kind)));
+            }
+            Some(sharding) => sharding.layout(shape)?.grid(shape),
+            None => Grid::whole(shape),
+        };
+        if let Some(hint) = hint.filter(|_| is_array) {
+            grid = hint.refine(&grid, shape, self.meta.dtype)?;
         }
-        let grid = sharding.layout(&self.meta.shape)?.grid(&self.meta.shape);
         if grid.part_count() > 1 {
             self.parts = Some(Box::new(Parts { grid, chunk_ends: Vec::new() }));
             self.check_chunks()?;
@@ -182,7 +195,7 @@ impl<'s> SourceLeaves<'s> {
     pub(super) fn new(
         source: &'s dyn LeafSource,
         structure: &Tree<LeafMeta>,
-        compression: &PathRules<Compression>,
+        options: &StoreOptions,
         record_sharding: bool,
     ) -> Result<Self> {
         let all = source.borrow_all();
@@ -200,16 +213,16 @@ impl<'s> SourceLeaves<'s> {
                     encoded: path.encode(),
                     size_bytes: meta.size_bytes()?,
                     meta: LeafMeta::new(meta.kind, meta.dtype, meta.shape.clone()),
-                    compression: *compression.of(path),
+                    compression: *options.compression.of(path),
                     chosen: OnceLock::new(),
                     sharding: None,
                     parts: None,
                 };
                 leaf.check_chunks()?;
-                if let Some(sharding) = &meta.sharding {
-                    leaf.cut_into_shards(sharding)?;
-                    leaf.sharding = record_sharding.then(|| shardings.number(sharding));
-                }
+                let sharding = meta.sharding.as_ref();
+                leaf.cut_into_parts(sharding, options.chunk_hints.of(path).as_ref())?;
+                leaf.sharding =
+                    sharding.filter(|_| record_sharding).map(|sharding| shardings.number(sharding));
                 Ok((checked(source, &leaf, in_memory)?, leaf))
             };
             let (data, leaf) = plan().map_err(|error| error.at_path(path))?;

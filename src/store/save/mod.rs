@@ -83,12 +83,7 @@ impl CheckpointStore {
         let mut writer = self.lock_writer()?;
         let checked = self.check_free(step, options)?;
         let structure = source.structure()?;
-        let leaves = SourceLeaves::new(
-            source,
-            &structure,
-            &self.options.compression,
-            options.record_sharding,
-        )?;
+        let leaves = SourceLeaves::new(source, &structure, &self.options, options.record_sharding)?;
         let plan = Plan {
             step,
             custom_metadata: options.checked_metadata()?,
