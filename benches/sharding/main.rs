@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Devices are simulated: their regions go to ordinary memory. Each round restores the same arrays
-//! unsharded and sharded one after the other, with memory touched before each timed part; figures are
-//! medians over the rounds, ratios are taken within a round. `reach` is what the ratio should be. A full
+//! unsharded and sharded one after the other, each in a process of its own, as a trainer that starts does:
+//! in one that has freed such arrays before, the allocator clears for small ones what it clears by mapping
+//! for large ones. Memory is touched before each timed part; figures are medians over the rounds, ratios are
+//! taken within a round. `reach` is what the ratio should be. A full
 //! run needs 8 GiB of memory and 5 GB of disk. It needs Linux.
 
 #![expect(clippy::cast_precision_loss, reason = "figures are sizes and times far below 2^52")]
@@ -48,6 +50,12 @@ struct Options {
     /// The folder for the stores, on the disk that is to be measured
     #[arg(long, default_value = ".")]
     dir: PathBuf,
+    /// Restore this store, and print how many seconds that took
+    #[arg(long, hide = true)]
+    restore: Option<PathBuf>,
+    /// Onto so many devices along each axis of the mesh, instead of as whole arrays
+    #[arg(long, hide = true, num_args = 2, requires = "restore")]
+    onto: Vec<usize>,
     /// Given by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
@@ -55,6 +63,10 @@ struct Options {
 
 fn main() {
     let options = Options::parse();
+    if let Some(store) = &options.restore {
+        restores::restore(store, &options.onto);
+        return;
+    }
     let folder = tempfile::tempdir_in(&options.dir).expect("a folder for the stores");
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 9 });
     let mut rows = Rows::new(&FIGURES, options.only);

@@ -1,7 +1,10 @@
 //! How long a state takes to come back on so many devices.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
+use milepost::CheckpointStore;
 use milepost::restore::HostPlacer;
 use milepost::sharding::{DeviceInfo, DeviceRegistry, Platform, ShardingPolicy};
 
@@ -20,18 +23,8 @@ pub(crate) fn run(stores: &Stores, rounds: u64, rows: &mut Rows) {
     // One more round, which warms up.
     for round in 0..=rounds {
         for ((_, data, model), rates) in MESHES.into_iter().zip(&mut rates) {
-            let whole_s = timed(stores, || {
-                let reader = stores.whole.read(STEP).expect("the step");
-                reader.restore().expect("a restore")
-            });
-            let sharded_s = timed(stores, || {
-                let devices = (0..data * model).map(|number| device(&Platform::Cuda, number));
-                let registry = DeviceRegistry::new(devices.map(DeviceInfo::new)).expect("devices");
-                let reader = stores.sharded.read(STEP).expect("the step");
-                let policy = ShardingPolicy::OntoMesh(mesh(&Platform::Cuda, data, model));
-                let plan = reader.plan(None, &registry, policy).expect("a plan");
-                plan.execute(&HostPlacer).expect("a restore")
-            });
+            let whole_s = in_a_process(&stores.whole, &[]);
+            let sharded_s = in_a_process(&stores.sharded, &[data, model]);
             if round > 0 {
                 rates.push([sharded_s, whole_s].map(|s| stores.size_bytes as f64 / s / 1e9));
             }
@@ -44,12 +37,36 @@ pub(crate) fn run(stores: &Stores, rounds: u64, rows: &mut Rows) {
     }
 }
 
-/// The seconds that `restore` takes. What it gives is dropped after that.
-fn timed<T>(stores: &Stores, restore: impl FnOnce() -> T) -> f64 {
-    touch(2 * stores.size_bytes);
+/// The seconds that [`restore`] takes in a new process.
+fn in_a_process(store: &CheckpointStore, onto: &[usize]) -> f64 {
+    let mut bench = Command::new(std::env::current_exe().expect("this program"));
+    bench.arg("--restore").arg(store.path());
+    if !onto.is_empty() {
+        bench.arg("--onto").args(onto.iter().map(usize::to_string));
+    }
+    let output = bench.output().expect("the process starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let seconds = String::from_utf8(output.stdout).expect("a number");
+    seconds.trim().parse().expect("a number")
+}
+
+/// Restores the store at `path`, whole or onto a mesh, and prints the seconds that it took.
+pub(crate) fn restore(path: &Path, onto: &[usize]) {
+    let store = CheckpointStore::open_read_only(path).expect("a store");
+    let size_bytes = store.step_info(STEP).expect("the step").logical_bytes;
+    touch(2 * size_bytes);
     let began = Instant::now();
-    let restored = restore();
-    let seconds = began.elapsed().as_secs_f64();
-    drop(restored);
-    seconds
+    let reader = store.read(STEP).expect("the step");
+    let seconds = if let [data, model] = *onto {
+        let devices = (0..data * model).map(|number| device(&Platform::Cuda, number));
+        let registry = DeviceRegistry::new(devices.map(DeviceInfo::new)).expect("devices");
+        let policy = ShardingPolicy::OntoMesh(mesh(&Platform::Cuda, data, model));
+        let plan = reader.plan(None, &registry, policy).expect("a plan");
+        let _restored = plan.execute(&HostPlacer).expect("a restore");
+        began.elapsed()
+    } else {
+        let _restored = reader.restore().expect("a restore");
+        began.elapsed()
+    };
+    println!("{}", seconds.as_secs_f64());
 }

@@ -9,49 +9,89 @@ pub(crate) fn copy_common(
     (from, source): (&Region, &[u8]),
     (to, out): (&Region, &mut [u8]),
 ) {
-    let Some(common) = from.common(to) else { return };
-    let lengths = |region: &Region| region.shape().lengths().to_vec();
-    let (common_lengths, from_lengths, to_lengths) = (lengths(&common), lengths(from), lengths(to));
-    // Axes that are whole in all three are contiguous together with the axis before.
-    let all = common_lengths.iter().zip(from_lengths.iter().zip(&to_lengths)).rev();
-    let whole = all.take_while(|(common, (from, to))| common == from && common == to).count();
-    let outer = common_lengths.len().saturating_sub(whole + 1);
-    let (outer_lengths, row_lengths) = common_lengths.split_at(outer);
-    let row_bytes = row_lengths.iter().product::<usize>() * element_bytes;
-    let place = |region: &Region| {
-        let strides = region.shape().strides();
-        let skipped = common.ranges().iter().zip(region.ranges());
-        let skipped = skipped.map(|(common, range)| common.start - range.start);
-        let start: usize = skipped.zip(&strides).map(|(skipped, stride)| skipped * stride).sum();
-        let strides = strides.iter().take(outer).map(|stride| stride * element_bytes);
-        (start * element_bytes, strides.collect::<Vec<_>>())
-    };
-    let ((mut at, source_strides), (mut to_at, out_strides)) = (place(from), place(to));
-    let mut indices = vec![0; outer];
-    loop {
-        let row = source.get(at..at + row_bytes);
-        if let (Some(row), Some(place)) = (row, out.get_mut(to_at..to_at + row_bytes)) {
-            place.copy_from_slice(row);
-        }
-        // The next row: the last axis that has one goes on, those after it begin again.
-        let axes = indices.iter_mut().zip(outer_lengths);
-        let strides = source_strides.iter().zip(&out_strides);
-        let mut goes_on = false;
-        for ((index, length), (source_stride, out_stride)) in axes.zip(strides).rev() {
-            *index += 1;
-            (at, to_at) = (at + source_stride, to_at + out_stride);
-            if *index < *length {
-                goes_on = true;
-                break;
-            }
-            (at, to_at) = (at - *length * source_stride, to_at - *length * out_stride);
-            *index = 0;
-        }
-        if !goes_on {
-            return;
+    let Some(runs) = CommonRuns::new(element_bytes, from, to) else { return };
+    let length = runs.run_bytes();
+    for (at, to_at) in runs {
+        let run = source.get(at..at + length);
+        if let (Some(run), Some(place)) = (run, out.get_mut(to_at..to_at + length)) {
+            place.copy_from_slice(run);
         }
     }
 }
+
+/// What two regions of an array have in common, as runs of bytes that are contiguous in both: where each
+/// begins in the one and in the other.
+pub(crate) struct CommonRuns {
+    run_bytes: usize,
+    left: usize,
+    at: (usize, usize),
+    /// For each axis outside of the runs its length, and the strides in bytes.
+    axes: Vec<(usize, (usize, usize))>,
+    indices: Vec<usize>,
+}
+
+impl CommonRuns {
+    /// `None` if they have nothing in common.
+    pub(crate) fn new(element_bytes: usize, from: &Region, to: &Region) -> Option<Self> {
+        let common = from.common(to)?;
+        let lengths = |region: &Region| region.shape().lengths().to_vec();
+        let (common_lengths, from_lengths, to_lengths) =
+            (lengths(&common), lengths(from), lengths(to));
+        // Axes that are whole in all three are contiguous together with the axis before.
+        let all = common_lengths.iter().zip(from_lengths.iter().zip(&to_lengths)).rev();
+        let whole = all.take_while(|(common, (from, to))| common == from && common == to).count();
+        let outer = common_lengths.len().saturating_sub(whole + 1);
+        let (outer_lengths, run_lengths) = common_lengths.split_at(outer);
+        let place = |region: &Region| {
+            let strides = region.shape().strides();
+            let skipped = common.ranges().iter().zip(region.ranges());
+            let skipped = skipped.map(|(common, range)| common.start - range.start);
+            let start: usize =
+                skipped.zip(&strides).map(|(skipped, stride)| skipped * stride).sum();
+            let strides = strides.into_iter().map(move |stride| stride * element_bytes);
+            (start * element_bytes, strides)
+        };
+        let ((from_at, from_strides), (to_at, to_strides)) = (place(from), place(to));
+        Some(Self {
+            run_bytes: run_lengths.iter().product::<usize>() * element_bytes,
+            left: outer_lengths.iter().product(),
+            at: (from_at, to_at),
+            axes: outer_lengths.iter().copied().zip(from_strides.zip(to_strides)).collect(),
+            indices: vec![0; outer],
+        })
+    }
+
+    /// The length of each run.
+    pub(crate) fn run_bytes(&self) -> usize {
+        self.run_bytes
+    }
+}
+
+impl Iterator for CommonRuns {
+    type Item = (usize, usize);
+
+    fn next(&mut self) -> Option<(usize, usize)> {
+        self.left = self.left.checked_sub(1)?;
+        let run = self.at;
+        // The last axis that has another index goes on, those after it begin again.
+        for (index, (length, strides)) in self.indices.iter_mut().zip(&self.axes).rev() {
+            *index += 1;
+            self.at = (self.at.0 + strides.0, self.at.1 + strides.1);
+            if *index < *length {
+                break;
+            }
+            self.at = (self.at.0 - *length * strides.0, self.at.1 - *length * strides.1);
+            *index = 0;
+        }
+        Some(run)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for CommonRuns {}
 
 #[cfg(test)]
 mod tests {

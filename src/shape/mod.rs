@@ -13,7 +13,7 @@ use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{MAX_DIMENSIONS, MAX_LEAF_BYTES};
 
-pub(crate) use copy::copy_common;
+pub(crate) use copy::{CommonRuns, copy_common};
 pub(crate) use grid::Grid;
 
 /// The shape of an array: its lengths along each axis. No axes make a zero-dimensional array of

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::record::LeafRecord;
-use crate::shape::{Grid, Region, boxes, copy_common};
+use crate::shape::{CommonRuns, Grid, Region, boxes, copy_common};
 
 /// Where the chunks of a leaf lie in the array.
 pub(super) struct ChunkMap {
@@ -111,6 +111,22 @@ impl PlacedChunk {
             let (head, tail) = rest.split_at_checked(length).unwrap_or_default();
             rest = tail;
             (part, head)
+        })
+    }
+
+    /// The size of its contents.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.run.len() * self.element_bytes
+    }
+
+    /// What the chunk has of `region`, as runs of its contents and of what a buffer for the region holds:
+    /// where each begins in the one and in the other.
+    pub(super) fn runs(&self, region: &Region) -> impl Iterator<Item = (usize, CommonRuns)> {
+        let mut start = 0;
+        self.boxes().filter_map(move |part| {
+            let in_chunk = start;
+            start += part.elements() * self.element_bytes;
+            Some((in_chunk, CommonRuns::new(self.element_bytes, &part, region)?))
         })
     }
 

@@ -59,8 +59,12 @@ pub(crate) fn named(axes: &[(&str, usize)], spec: &[Option<&str>]) -> Sharding {
 pub(crate) fn arrays() -> impl Strategy<Value = Array> {
     let mesh = (1usize..4, 1usize..3);
     let shape = prop::collection::vec(prop_oneof![0usize..8, Just(61), Just(120)], 0..4);
-    (mesh, shape, any::<[prop::sample::Index; 2]>(), any::<u32>()).prop_map(
-        |((x, y), shape, places, seed)| {
+    // Rows that are long enough to be given to a thread each.
+    let wide = prop::option::of(Just(1100));
+    (mesh, shape, wide, any::<[prop::sample::Index; 2]>(), any::<u32>()).prop_map(
+        |((x, y), mut shape, wide, places, seed)| {
+            shape.truncate(if wide.is_some() { 1 } else { 3 });
+            shape.extend(wide);
             let mut spec = vec![Vec::new(); shape.len()];
             for (axis, place) in ["x", "y"].iter().zip(places) {
                 // A place beyond the last dimension: not cut along this axis.
