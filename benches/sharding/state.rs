@@ -1,10 +1,13 @@
 //! A state of 1 GiB on a mesh of eight devices, saved as its shards, and the same state unsharded.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
 use milepost::sharding::{Device, Mesh, NamedSharding, PartitionSpec, Platform, Sharding};
-use milepost::{CheckpointStore, Compression, Leaf, SaveOptions, Shape, StoreOptions, Tree};
+use milepost::{
+    CheckpointStore, ChunkHint, Compression, Leaf, SaveOptions, Shape, StoreOptions, Tree,
+};
 
 use crate::common::store::THREADS;
 
@@ -54,10 +57,18 @@ impl Stores {
     /// Saves both: with `parts` parts of the rows of each array, so that it is smaller.
     pub(crate) fn create(folder: &Path, parts: usize) -> Self {
         let saved_on = mesh(&Platform::Cuda, 4, 2);
-        let [sharded, whole] = ["sharded", "whole"].map(|name| {
-            let options = StoreOptions::new().compression(Compression::None).threads(THREADS);
-            CheckpointStore::create_with(folder.join(name), options).expect("a new store")
+        let options = StoreOptions::new().compression(Compression::None).threads(THREADS);
+        // A mesh of other sizes needs parts of shards: of their columns in the arrays that are cut so.
+        let hints = [("kind[02]_*", 0, 128), ("kind1_*", 1, 512)];
+        let hinted = hints.into_iter().fold(options.clone(), |options, (pattern, axis, kib)| {
+            let bytes = NonZeroUsize::new(kib << 10).expect("not zero");
+            let hint = ChunkHint::new([axis], bytes).expect("a hint");
+            options.chunk_hint_for(pattern, hint).expect("a pattern")
         });
+        let create = |name, options| {
+            CheckpointStore::create_with(folder.join(name), options).expect("a new store")
+        };
+        let (sharded, whole) = (create("sharded", hinted), create("whole", options));
         let (mut shards, mut arrays, mut size_bytes) = (Vec::new(), Vec::new(), 0);
         for (kind, Arrays { count, shape: [rows, columns], spec }) in ARRAYS.into_iter().enumerate()
         {
@@ -65,7 +76,7 @@ impl Stores {
             let spec = PartitionSpec::new(spec);
             let sharding = NamedSharding::new(saved_on.clone(), spec).expect("axes of the mesh");
             for number in 0..count {
-                let name = format!("{kind}/{number}");
+                let name = format!("kind{kind}_{number}");
                 let values = values(kind * 100 + number, shape.elements());
                 size_bytes += 4 * values.len() as u64;
                 shards.push((name.clone(), Tree::Leaf(cut(&values, &shape, &sharding))));
