@@ -9,8 +9,8 @@
 //! unsharded and sharded one after the other, each in a process of its own, as a trainer that starts does:
 //! in one that has freed such arrays before, the allocator clears for small ones what it clears by mapping
 //! for large ones. Memory is touched before each timed part; figures are medians over the rounds, ratios are
-//! taken within a round. `reach` is what the ratio should be. A full
-//! run needs 8 GiB of memory and 5 GB of disk. It needs Linux.
+//! taken within a round. `reach` is what the ratio should be. The sharded state is stored with chunk hints,
+//! the unsharded one without. A full run needs 8 GiB of memory and 5 GB of disk. It needs Linux.
 
 #![expect(clippy::cast_precision_loss, reason = "figures are sizes and times far below 2^52")]
 

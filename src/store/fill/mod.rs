@@ -93,9 +93,10 @@ fn read_chunk(tx: &ReadTx, job: Job<'_>, reader: &mut PackReader, raw: &mut Vec<
             let raw = codec::view(id, &chunk.info, stored, raw)
                 .map_err(|error| chunk_error(error, id))?;
             for (start, piece) in pieces {
-                if let Some(run) = raw.get(start..start + piece.len()) {
-                    piece.copy_from_slice(run);
-                }
+                let run = raw.get(start..start + piece.len()).ok_or_else(|| {
+                    locate(Error::damaged("the chunk is shorter than its part of the leaf"), id)
+                })?;
+                piece.copy_from_slice(run);
             }
             Ok(())
         }

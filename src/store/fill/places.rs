@@ -106,12 +106,13 @@ fn in_order<'m>(
 fn in_parts<'m>(destination: Destination<'m>) -> Result<Vec<Job<'m>>> {
     let Destination { path, record, places } = destination;
     let map = ChunkMap::new(record);
-    let met = |region: &Region| map.of_region(region).collect::<Vec<_>>();
-    let met: Vec<_> = places.iter().map(|(region, _)| met(region)).collect();
+    let met: Vec<Vec<PlacedChunk>> =
+        places.iter().map(|(region, _)| map.of_region(region).collect()).collect();
     let bytes: usize = places.iter().map(|(_, memory)| memory.len()).sum();
     let runs = places.iter().zip(&met).flat_map(|((region, _), chunks)| {
         chunks.iter().flat_map(move |chunk| chunk.runs(region)).map(|(_, runs)| runs.len())
     });
+    // A place has one run at least, however small it is.
     let outs = if runs.sum::<usize>() <= bytes / MIN_RUN_BYTES + met.len() {
         in_pieces(places, met)?
     } else {
