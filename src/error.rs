@@ -23,7 +23,7 @@ pub enum ErrorKind {
     NotAStore,
     /// The file was written by a newer milepost.
     UnsupportedVersion,
-    /// Another writer has the store open.
+    /// Another writer has the store open, or has taken the place of this one.
     Locked,
     /// The store was opened for reading only, or the file or its folder may not be written.
     ReadOnly,
@@ -31,8 +31,10 @@ pub enum ErrorKind {
     Damaged,
     /// An argument can't be saved or doesn't make sense; nothing was changed that can be seen.
     InvalidInput,
-    /// The saved step and the target of a restore differ.
+    /// The saved step and the target of a restore differ, or what ranks give to one step.
     Mismatch,
+    /// What was waited for did not come in time. It may still come.
+    TimedOut,
     /// Arrays are to be on devices that are not in the registry.
     DevicesMissing,
     /// The disk is full, or a quota or file size limit is reached. (At a limit set with `ulimit -f`

@@ -8,16 +8,18 @@ use crate::dtype::DType;
 use crate::limits::MAX_CHUNK_BYTES;
 use crate::path::KeyPath;
 use crate::record::{
-    LeafRecord, StepRecord, decode_mark, decode_structure, encode_structure, reseal,
+    Contribution, LeafRecord, PendingRecord, RankRecord, StepRecord, decode_mark, decode_shardings,
+    decode_structure, encode_structure, reseal,
 };
 
 const STEP: u64 = 7;
+const RANK: u64 = 2;
 
 /// Decodes `data` as each kind of record: as it is, and under a right checksum, so that what a
 /// record claims is reached too.
 pub fn record(data: &[u8]) {
     records(data);
-    for resealed in reseal(STEP, data) {
+    for resealed in reseal(STEP, RANK, data) {
         records(&resealed);
     }
 }
@@ -40,6 +42,21 @@ fn records(data: &[u8]) {
         assert_eq!(back, structure);
     }
     let _ = decode_mark(data);
+    let _ = decode_shardings(STEP, data);
+    if let Ok(opened) = RankRecord::decode(RANK, data) {
+        let again = opened.encode(RANK).expect("a decoded record can be encoded");
+        assert_eq!(RankRecord::decode(RANK, &again), Ok(opened));
+    }
+    if let Ok(pending) = PendingRecord::decode(STEP, RANK, data) {
+        let again = pending.encode(STEP, RANK).expect("a decoded record can be encoded");
+        assert_eq!(PendingRecord::decode(STEP, RANK, &again), Ok(pending));
+    }
+    if let Ok(contribution) = Contribution::decode(STEP, RANK, data) {
+        let again = contribution.encode(STEP, RANK).expect("a decoded record can be encoded");
+        let back = Contribution::decode(STEP, RANK, &again).expect("it was encoded");
+        // Not by `==`: a metric may be NaN.
+        assert_eq!(format!("{back:?}"), format!("{contribution:?}"));
+    }
 }
 
 /// Decodes `data` as a chunk whose record was made by a hostile hand, and encodes and decodes it.

@@ -24,7 +24,8 @@
 //! # Sharing the file
 //!
 //! One writer at a time; any number of readers beside it, in any process. A second writer gets
-//! [`ErrorKind::Locked`]. Opening for reading never changes the file, also not after a crash.
+//! [`ErrorKind::Locked`]. The processes of one training job can share the file as ranks
+//! ([`CheckpointStore::open_as_rank`]), each of which saves what its devices hold. Opening for reading never changes the file, also not after a crash.
 //!
 //! # Panics
 //!
@@ -79,8 +80,9 @@ pub use manager::{
 pub use path::{Key, KeyPath};
 pub use shape::{Region, Shape};
 pub use store::{
-    CheckpointStore, ChunkHint, CompactReport, LeafView, SaveCost, SaveOptions, SaveReport,
-    StepInfo, StepReader, StoreOptions, StoreStats, VerifyReport, restore,
+    CheckpointStore, ChunkHint, CompactReport, LeafView, PendingRank, PendingStep, Rank, RankState,
+    SaveCost, SaveOptions, SaveReport, StepInfo, StepReader, StoreOptions, StoreStats,
+    VerifyReport, restore,
 };
 pub use tree::{Checkpoint, Leaf, LeafKind, LeafMeta, LeafMut, LeafSource, Tree};
 

@@ -22,6 +22,9 @@ pub const MAX_DIMENSIONS: usize = 64;
 /// The most devices of a mesh: more than the largest machines have, and few enough to be listed.
 pub const MAX_MESH_DEVICES: usize = 1 << 20;
 
+/// The most ranks that share a file: more than one machine has, and few enough to be named.
+pub const MAX_RANKS: u32 = 1 << 12;
+
 /// The most leaves, and the most tree nodes, of one step.
 pub const MAX_LEAVES: usize = 1 << 24;
 

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use milepost::sharding::{Device, Mesh, NamedSharding, PartitionSpec, Platform};
 use milepost::{
-    CheckpointStore, Compression, ErrorKind, Leaf, LeafSource, SaveOptions, StoreOptions, Tree,
+    CheckpointStore, Compression, DType, ErrorKind, Leaf, LeafSource, Rank, SaveOptions,
+    StoreOptions, Tree,
 };
 use redb::TableDefinition;
 
@@ -18,6 +19,9 @@ const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
 /// With leaf records of version 2.
 const SHARDED: &str = "v1-sharded.milepost";
+
+/// With the tables of ranks: rank 0 of 2 has given its contribution to step 2, which waits.
+const RANKS: &str = "v1-ranks.milepost";
 
 const VERSION_1: [(&str, Compression); 5] = [
     ("v1.milepost", Compression::None),
@@ -115,6 +119,9 @@ fn make_golden_files() {
     if !golden(SHARDED).exists() {
         make_sharded(&golden(SHARDED));
     }
+    if !golden(RANKS).exists() {
+        make_ranks(&golden(RANKS));
+    }
 }
 
 fn make_sharded(path: &Path) {
@@ -129,6 +136,61 @@ fn sharded_leaves_are_read() {
     let path = folder.path().join(SHARDED);
     make_sharded(&path);
     check_sharded(&path);
+}
+
+fn open_as_rank(path: &Path, number: u32) -> CheckpointStore {
+    CheckpointStore::open_as_rank(path, Rank::new(number, 2).unwrap(), StoreOptions::new()).unwrap()
+}
+
+/// What a rank gives to a step: 40 of 80 numbers.
+fn contribution(rank: u32, step: u32) -> Tree<Leaf<'static>> {
+    let gpus = [0, 1].map(|ordinal| Device::new(Platform::Cuda, ordinal));
+    let own = gpus[usize::try_from(rank).unwrap()].clone();
+    let mesh = Mesh::new(gpus, [("data", 2)]).unwrap();
+    let sharding = NamedSharding::new(mesh, PartitionSpec::new([Some("data")])).unwrap();
+    let rows: Vec<u32> = (0..40).map(|number| step * 100 + rank * 40 + number).collect();
+    let shard = (own, Leaf::from_vec(rows, [4, 10]).unwrap());
+    let array = Leaf::from_local_shards(DType::U32, [8, 10], sharding, [shard]).unwrap();
+    Tree::map([("array", Tree::Leaf(array)), ("step", Tree::Leaf(Leaf::scalar(step)))])
+}
+
+fn make_ranks(path: &Path) {
+    let [first, second] = [0, 1].map(|rank| open_as_rank(path, rank));
+    second.save(1, &contribution(1, 1), &SaveOptions::new()).unwrap();
+    first.save(1, &contribution(0, 1), &SaveOptions::new()).unwrap();
+    first.save(2, &contribution(0, 2), &SaveOptions::new().metric("loss", 0.5)).unwrap();
+}
+
+fn check_ranks(path: &Path) {
+    let whole = |step: u32| {
+        let array = Leaf::from_vec((step * 100..step * 100 + 80).collect(), [8, 10]).unwrap();
+        Tree::map([("array", Tree::Leaf(array)), ("step", Tree::Leaf(Leaf::scalar(step)))])
+    };
+    let store = CheckpointStore::open_read_only(path).unwrap();
+    assert_eq!(store.all_steps().unwrap(), [1]);
+    assert_eq!(store.read(1).unwrap().restore().unwrap(), whole(1));
+    let pending = store.pending_steps().unwrap();
+    assert_eq!((pending[0].step, pending[0].missing_ranks()), (2, vec![1]));
+    assert!(store.verify().unwrap().faults.is_empty());
+    // The other rank comes, to a copy.
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy");
+    fs::copy(path, &copy).unwrap();
+    let second = open_as_rank(&copy, 1);
+    let report = second.save(2, &contribution(1, 2), &SaveOptions::new()).unwrap();
+    assert_eq!(report.missing_ranks, [0; 0]);
+    assert_eq!(report.info.metrics["loss"].to_bits(), 0.5f64.to_bits());
+    assert_eq!(second.read(2).unwrap().restore().unwrap(), whole(2));
+    assert!(second.verify().unwrap().faults.is_empty());
+}
+
+#[test]
+fn what_a_rank_gave_waits_for_the_others() {
+    check_ranks(&golden(RANKS));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(RANKS);
+    make_ranks(&path);
+    check_ranks(&path);
 }
 
 #[test]

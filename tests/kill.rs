@@ -2,10 +2,14 @@
 
 #![cfg(unix)]
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::{env, fs};
+#[path = "common/example.rs"]
+mod example;
 
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use example::example;
 use milepost::CheckpointStore;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -13,19 +17,6 @@ use rand::{RngExt, SeedableRng};
 const STEPS: u64 = 4000;
 const SAVE_EVERY: u64 = 10;
 const KILLS: u32 = 25;
-
-/// Builds the example, as `cargo test --test kill` alone would not.
-fn trainer() -> PathBuf {
-    let deps = env::current_exe().unwrap();
-    let profile = deps.parent().unwrap().parent().unwrap();
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--example", "train_digits"]);
-    if profile.ends_with("release") {
-        build.arg("--release");
-    }
-    assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-    profile.join("examples").join("train_digits")
-}
 
 fn train(trainer: &Path, store: &Path) -> Command {
     let mut command = Command::new(trainer);
@@ -55,7 +46,7 @@ fn wait_for_step(child: &mut Child, store: &Path, step: u64) -> Option<u64> {
 
 #[test]
 fn a_killed_trainer_ends_as_one_that_was_not() {
-    let trainer = trainer();
+    let trainer = example("train_digits");
     let folder = tempfile::tempdir().unwrap();
     let expected = last_line(&trainer, &folder.path().join("whole.milepost"));
     assert!(expected.starts_with(&format!("step {STEPS} loss ")), "{expected}");

@@ -13,7 +13,7 @@ use redb::backends::FileBackend;
 use tempfile::NamedTempFile;
 
 use super::fault::{contain, contain_drop};
-use super::handle::{WRITER_CACHE_BYTES, builder};
+use super::handle::{Writers, builder};
 use super::tables::{
     CREATED_KEY, FORMAT_KEY, LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, STEPS, STORE_ID_KEY,
     STRUCTURES,
@@ -57,8 +57,8 @@ fn already_exists() -> Error {
 
 fn write_draft(draft: &NamedTempFile) -> Result<()> {
     let file = draft.reopen().map_err(|error| Error::from_io(error, "can't open the new file"))?;
-    let database =
-        contain(|| builder(WRITER_CACHE_BYTES).create_with_backend(FileBackend::new(file)?))?;
+    let builder = builder(Writers::One.cache_bytes(), Writers::One);
+    let database = contain(|| builder.create_with_backend(FileBackend::new(file)?))?;
     let result = contain(|| initialize(&database));
     contain_drop(database);
     result
@@ -70,7 +70,7 @@ fn initialize(database: &redb::Database) -> Result<(), redb::Error> {
     {
         let mut meta = tx.open_table(META)?;
         meta.insert(FORMAT_KEY, &FORMAT_VERSION.to_le_bytes()[..])?;
-        meta.insert(STORE_ID_KEY, &store_id()[..])?;
+        meta.insert(STORE_ID_KEY, &random_id()[..])?;
         meta.insert(CREATED_KEY, &to_unix_ns(SystemTime::now()).to_le_bytes()[..])?;
         meta.insert(PACK_MARK_KEY, &encode_mark(0)[..])?;
         tx.open_table(STEPS)?;
@@ -91,8 +91,10 @@ fn sync_folder(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// 128 bits from the system's random keys for hash maps.
-fn store_id() -> [u8; 16] {
-    let half = || u128::from(RandomState::new().hash_one(0u8));
+/// 128 bits from the system's random keys for hash maps. Processes that were forked from one have the same keys,
+/// so they go with what tells these apart.
+pub(crate) fn random_id() -> [u8; 16] {
+    let apart = (std::process::id(), SystemTime::now());
+    let half = || u128::from(RandomState::new().hash_one(apart));
     (half() << 64 | half()).to_le_bytes()
 }

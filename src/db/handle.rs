@@ -14,16 +14,40 @@ use super::read::ReadTx;
 use super::unclean;
 use crate::error::{Error, ErrorKind, Result};
 
-/// redb's cache for a writer. A transaction may dirty half of it before pages are written twice,
-/// so it sets the size of a wave; it is also nearly all the memory that a save takes.
-pub(super) const WRITER_CACHE_BYTES: usize = 80 << 20;
-
 /// redb's cache for a reader. Payload is read once, and into memory that is still in the cores'
 /// caches if there is little of it.
 const READER_CACHE_BYTES: usize = 1 << 20;
 
+/// How many may have a file open for writing at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Writers {
+    One,
+    /// In any number of processes. They take turns: one write transaction at a time.
+    Many,
+}
+
+impl Writers {
+    /// redb's cache for a writer. A transaction may dirty half of it before pages are written twice,
+    /// so it sets the size of a wave; it is also nearly all the memory that a save takes. Of several writers
+    /// each empties it when another one has written, and has to touch its memory anew: there a smaller one
+    /// is faster.
+    pub(super) fn cache_bytes(self) -> usize {
+        match self {
+            Self::One => 80 << 20,
+            Self::Many => 48 << 20,
+        }
+    }
+
+    /// The most payload that one transaction should write: what leaves room for the tables in the
+    /// half of the cache that a transaction can dirty without writing pages twice.
+    fn wave_bytes(self) -> usize {
+        self.cache_bytes() / 2 - (4 << 20)
+    }
+}
+
 pub(super) enum Handle {
     Writer {
+        writers: Writers,
         database: redb::Database,
         /// The open file, to tell it from one that is put at its path.
         file: File,
@@ -37,7 +61,7 @@ pub(super) enum Handle {
 }
 
 impl Handle {
-    pub(super) fn open_writer(path: &Path) -> Result<Self> {
+    pub(super) fn open_writer(path: &Path, writers: Writers) -> Result<Self> {
         let (database, file) = contain(|| {
             let file = OpenOptions::new().read(true).write(true).open(path)?;
             let again = file.try_clone()?;
@@ -48,17 +72,19 @@ impl Handle {
             let file = EarlySync::new(file)?;
             #[cfg(test)]
             let file = super::injected::Breakable::new(file, path);
-            Ok::<_, redb::Error>((builder(WRITER_CACHE_BYTES).create_with_backend(file)?, again))
+            let builder = builder(writers.cache_bytes(), writers);
+            Ok::<_, redb::Error>((builder.create_with_backend(file)?, again))
         })?;
-        Ok(Self::Writer { database, file, payload_reader: OnceLock::new() })
+        Ok(Self::Writer { writers, database, file, payload_reader: OnceLock::new() })
     }
 
     /// Opens a file for reading that a crash may have left unclean.
     pub(super) fn open_reader(path: &Path) -> Result<Self> {
-        let database = match contain(|| builder(READER_CACHE_BYTES).open_read_only(path)) {
-            Err(error) if fault::is_unclean(&error) => unclean::open(path, READER_CACHE_BYTES),
-            result => result,
-        };
+        let database =
+            match contain(|| builder(READER_CACHE_BYTES, Writers::One).open_read_only(path)) {
+                Err(error) if fault::is_unclean(&error) => unclean::open(path, READER_CACHE_BYTES),
+                result => result,
+            };
         Ok(Self::Reader(database?))
     }
 
@@ -71,6 +97,14 @@ impl Handle {
                     .advise("open it for writing"))
             }
             Self::Closed => Err(closed()),
+        }
+    }
+
+    /// The most payload that one transaction should write.
+    pub(super) fn wave_bytes(&self) -> usize {
+        match self {
+            Self::Writer { writers, .. } => writers.wave_bytes(),
+            Self::Reader(_) | Self::Closed => 0,
         }
     }
 
@@ -102,11 +136,11 @@ impl Handle {
 
     /// Begins to read payload: through a reader with a small cache, if there can be one.
     pub(super) fn read_payload(&self, path: &Path) -> Result<ReadTx> {
-        let Self::Writer { file, payload_reader, .. } = self else {
+        let Self::Writer { writers, file, payload_reader, .. } = self else {
             return self.read();
         };
         if payload_reader.get().is_none()
-            && let Ok(reader) = contain(|| open_same(file, path))
+            && let Ok(reader) = contain(|| open_same(file, path, *writers))
         {
             // Of two threads that come here at once one reader is dropped again.
             let _ = payload_reader.set(reader);
@@ -133,13 +167,17 @@ impl Handle {
 
 /// Opens the file at `path` for reading, if it is `file`. A copy that was put in its place may
 /// hold other steps, and the same ones with other contents.
-fn open_same(file: &File, path: &Path) -> Result<redb::ReadOnlyDatabase, redb::Error> {
+fn open_same(
+    file: &File,
+    path: &Path,
+    writers: Writers,
+) -> Result<redb::ReadOnlyDatabase, redb::Error> {
     let at_path = File::open(path)?;
     if !is_same(file, &at_path.metadata()?)? {
         return Err(io::Error::from(io::ErrorKind::NotFound).into());
     }
     let backend = FileBackend::new(at_path)?;
-    Ok(builder(READER_CACHE_BYTES).open_read_only_with_backend(backend)?)
+    Ok(builder(READER_CACHE_BYTES, writers).open_read_only_with_backend(backend)?)
 }
 
 #[cfg(unix)]
@@ -160,11 +198,14 @@ fn displaced(message: &str) -> Error {
         .advise("bring the file back, or open the store at another path: nothing was written")
 }
 
-/// The settings that all opens share.
-pub(super) fn builder(cache_bytes: usize) -> redb::Builder {
+/// The settings that all opens share. A reader may follow writers of either mode.
+pub(super) fn builder(cache_bytes: usize, writers: Writers) -> redb::Builder {
     let mut builder = redb::Builder::new();
     builder.set_cache_size(cache_bytes);
-    builder.set_concurrency_mode(redb::ConcurrencyMode::SingleWriter);
+    builder.set_concurrency_mode(match writers {
+        Writers::One => redb::ConcurrencyMode::SingleWriter,
+        Writers::Many => redb::ConcurrencyMode::MultiWriter,
+    });
     builder
 }
 

@@ -1,7 +1,7 @@
 //! The database file: tables and transactions, and the only place that knows redb.
 //!
-//! * A writer has the file to itself (`SingleWriter` mode); readers in any process read beside it
-//!   and see each commit.
+//! * A writer has the file to itself (`SingleWriter` mode), or several take turns, a transaction at a
+//!   time (`MultiWriter`). Readers in any process read beside them and see each commit.
 //! * Every commit is durable and records the allocator's state (quick repair), so that opening
 //!   after a crash takes milliseconds.
 //! * A file is looked at read-only before it is opened for writing: one that is not a store of
@@ -11,6 +11,7 @@
 mod create;
 mod early_sync;
 mod fault;
+mod file_turn;
 mod forward;
 mod handle;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod read;
 mod tables;
 mod unclean;
 mod write;
+mod write_ranks;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,14 +31,13 @@ use parking_lot::RwLock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::turn::TurnMutex;
 use fault::contain_drop;
-use handle::{Handle, WRITER_CACHE_BYTES};
+use handle::Handle;
 
-pub(crate) use read::{Pack, ReadTx};
+pub(crate) use create::random_id;
+pub(crate) use file_turn::FileTurn;
+pub(crate) use handle::Writers;
+pub(crate) use read::{Pack, ReadTx, StepAndRank};
 pub(crate) use write::WriteTx;
-
-/// The most payload that one transaction should write: what leaves room for the tables in the
-/// half of the cache that a transaction can dirty without writing pages twice.
-pub(crate) const WAVE_BYTES: usize = WRITER_CACHE_BYTES / 2 - (4 << 20);
 
 /// An open database file.
 ///
@@ -57,22 +58,32 @@ pub(crate) struct Database {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
-    Write,
+    Write(Writers),
 }
 
 impl Database {
     /// Creates a new store file and opens it for writing.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         create::create(path).map_err(|error| error.in_file(path))?;
-        Self::open_writer(path)
+        Self::open_writer(path, Writers::One)
+    }
+
+    /// Opens a store file for several writers, and creates it if there is none.
+    pub(crate) fn open_or_create_shared(path: &Path) -> Result<Self> {
+        match create::create(path) {
+            // Another process was faster, or it was there long ago.
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error.in_file(path)),
+            _ => Self::open_writer(path, Writers::Many),
+        }
     }
 
     /// Opens an existing store file for writing.
-    pub(crate) fn open_writer(path: &Path) -> Result<Self> {
+    pub(crate) fn open_writer(path: &Path, writers: Writers) -> Result<Self> {
         // Opening for writing marks the file at once, so first see whether it is ours.
         let store_id = check_format(path).map_err(|error| error.in_file(path))?.1;
-        let handle = open_same_for_writing(path, store_id).map_err(|error| error.in_file(path))?;
-        Self::new(handle, path, store_id, Access::Write)
+        let handle =
+            open_same_for_writing(path, store_id, writers).map_err(|error| error.in_file(path))?;
+        Self::new(handle, path, store_id, Access::Write(writers))
     }
 
     /// Opens an existing store file for reading, beside a writer too; the file is not changed,
@@ -147,6 +158,11 @@ impl Database {
         Ok(WriteTx::new(handle, tx, &self.path, writing))
     }
 
+    /// Waits until it is this writer's turn among several.
+    pub(crate) fn wait_for_turn(&self) -> Result<FileTurn> {
+        FileTurn::wait(&self.absolute).map_err(|error| error.in_file(&self.path))
+    }
+
     fn busy(&self) -> Error {
         Error::invalid("this thread is in the middle of a write transaction").in_file(&self.path)
     }
@@ -190,7 +206,7 @@ impl Database {
         }
         *current = Arc::new(match self.access {
             Access::Read => reader,
-            Access::Write => open_same_for_writing(&self.absolute, store_id)?,
+            Access::Write(writers) => open_same_for_writing(&self.absolute, store_id, writers)?,
         });
         Ok(())
     }
@@ -217,8 +233,8 @@ fn check_format(path: &Path) -> Result<(Handle, [u8; 16])> {
 }
 
 /// Opens a file for writing that was looked at before, if it still is that store.
-fn open_same_for_writing(path: &Path, store_id: [u8; 16]) -> Result<Handle> {
-    let handle = Handle::open_writer(path)?;
+fn open_same_for_writing(path: &Path, store_id: [u8; 16], writers: Writers) -> Result<Handle> {
+    let handle = Handle::open_writer(path, writers)?;
     if handle.read()?.store_id()? != store_id {
         return Err(another_store());
     }

@@ -10,8 +10,8 @@ use redb::{
 
 use super::fault::{self, contain, contain_drop};
 use super::tables::{
-    CREATED_KEY, FORMAT_KEY, LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, SHARDINGS, STEPS,
-    STORE_ID_KEY, STRUCTURES,
+    CONTRIBUTIONS, CREATED_KEY, FORMAT_KEY, LEAVES, META, PACK_MARK_KEY, PACK_REFS, PACKS, PENDING,
+    SHARDINGS, STEPS, STORE_ID_KEY, STRUCTURES,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{FORMAT_VERSION, decode_mark};
@@ -27,7 +27,12 @@ struct Tables {
     shardings: Option<ReadOnlyTable<u64, &'static [u8]>>,
     packs: ReadOnlyTable<u64, &'static [u8]>,
     pack_refs: ReadOnlyTable<u64, u64>,
+    pending: Option<ByStepAndRank>,
+    contributions: Option<ByStepAndRank>,
 }
+
+/// A step, and a rank that has begun to save it.
+pub(crate) type StepAndRank = (u64, u64);
 
 /// The bytes of one pack. They stay where they are for as long as this lives.
 pub(crate) struct Pack(OwnedAccessGuard<&'static [u8]>);
@@ -57,6 +62,8 @@ impl ReadTx {
                 shardings: if_there(tx.open_table(SHARDINGS))?,
                 packs: tx.open_table(PACKS)?,
                 pack_refs: tx.open_table(PACK_REFS)?,
+                pending: if_there(tx.open_table(PENDING))?,
+                contributions: if_there(tx.open_table(CONTRIBUTIONS))?,
             }))
         });
         contain_drop(tx);
@@ -117,13 +124,7 @@ impl ReadTx {
 
     /// The steps with their records, ascending.
     pub(crate) fn step_records(&self) -> Result<Vec<(u64, Vec<u8>)>> {
-        let table = &self.tables()?.steps;
-        contain(|| {
-            let row = |(step, record): (Guard<u64>, Guard<Bytes>)| {
-                (step.value(), record.value().to_vec())
-            };
-            table.range_owned::<u64>(..)?.map(|entry| entry.map(row)).collect()
-        })
+        rows(&self.tables()?.steps)
     }
 
     /// The structure record of `step`.
@@ -211,6 +212,11 @@ impl ReadTx {
         contain(|| table.len())
     }
 
+    /// The highest pack.
+    pub(crate) fn last_pack(&self) -> Result<Option<u64>> {
+        last_key(&self.tables()?.packs)
+    }
+
     /// The numbers of packs up to `mark` and above it.
     pub(crate) fn pack_counts(&self, mark: u64) -> Result<(u64, u64)> {
         let all = self.pack_count()?;
@@ -238,6 +244,35 @@ impl ReadTx {
         })
     }
 
+    /// The steps and ranks with their pending records, ascending.
+    pub(crate) fn pending(&self) -> Result<Vec<(StepAndRank, Vec<u8>)>> {
+        let Some(table) = &self.tables()?.pending else { return Ok(Vec::new()) };
+        contain(|| {
+            let row = |(key, record): (Guard<StepAndRank>, Guard<Bytes>)| {
+                (key.value(), record.value().to_vec())
+            };
+            table.range_owned::<StepAndRank>(..)?.map(|entry| entry.map(row)).collect()
+        })
+    }
+
+    /// The steps and ranks that have a contribution record, ascending.
+    pub(crate) fn contributors(&self) -> Result<Vec<StepAndRank>> {
+        let Some(table) = &self.tables()?.contributions else { return Ok(Vec::new()) };
+        contain(|| {
+            let key = |(key, _): (Guard<StepAndRank>, Guard<Bytes>)| key.value();
+            table.range_owned::<StepAndRank>(..)?.map(|entry| entry.map(key)).collect()
+        })
+    }
+
+    /// The contribution record of `rank` to `step`.
+    pub(crate) fn contribution(&self, step: u64, rank: u64) -> Result<Option<Vec<u8>>> {
+        let Some(table) = &self.tables()?.contributions else { return Ok(None) };
+        contain(|| {
+            let record = table.get_owned((step, rank))?;
+            Ok::<_, StorageError>(record.map(|guard| guard.value().to_vec()))
+        })
+    }
+
     /// Whether `error` only says that an earlier one, which was returned then, closed the store.
     pub(crate) fn is_follow_up(error: &Error) -> bool {
         fault::is_closed(error)
@@ -253,6 +288,7 @@ impl Drop for ReadTx {
 type Bytes = &'static [u8];
 type Guard<V> = OwnedAccessGuard<V>;
 type ByNumber = ReadOnlyTable<u64, Bytes>;
+type ByStepAndRank = ReadOnlyTable<StepAndRank, Bytes>;
 
 /// A table, unless there is none of its name.
 fn if_there<T>(table: Result<T, TableError>) -> Result<Option<T>, TableError> {
@@ -265,6 +301,15 @@ fn if_there<T>(table: Result<T, TableError>) -> Result<Option<T>, TableError> {
 
 fn get(table: &ByNumber, key: u64) -> Result<Option<Vec<u8>>> {
     contain(|| Ok::<_, StorageError>(table.get_owned(key)?.map(|guard| guard.value().to_vec())))
+}
+
+/// All rows, ascending.
+fn rows(table: &ByNumber) -> Result<Vec<(u64, Vec<u8>)>> {
+    contain(|| {
+        let row =
+            |(key, record): (Guard<u64>, Guard<Bytes>)| (key.value(), record.value().to_vec());
+        table.range_owned::<u64>(..)?.map(|entry| entry.map(row)).collect()
+    })
 }
 
 /// The keys in `range`, ascending.

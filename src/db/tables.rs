@@ -21,8 +21,18 @@ pub(super) const SHARDINGS: TableDefinition<'_, u64, &[u8]> = TableDefinition::n
 /// Pack → encoded chunks, each at a multiple of 16.
 pub(super) const PACKS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("packs");
 
-/// Pack → the number of steps that use it.
+/// Pack → the number of steps and of pending ranks that use it.
 pub(super) const PACK_REFS: TableDefinition<'_, u64, u64> = TableDefinition::new("pack_refs");
+
+/// Rank → rank record. The tables of ranks are there in stores that were opened by one.
+pub(super) const RANKS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("ranks");
+
+/// Step and rank → pending record, for a step that is not committed.
+pub(super) const PENDING: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("pending");
+
+/// Step and rank → contribution record, for a pending record without a refusal.
+pub(super) const CONTRIBUTIONS: TableDefinition<'_, (u64, u64), &[u8]> =
+    TableDefinition::new("contributions");
 
 /// `META`: the format version, a little-endian `u32`. Its place and form never change.
 pub(super) const FORMAT_KEY: &str = "format";

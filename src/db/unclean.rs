@@ -21,7 +21,7 @@ use redb::{BackendError, StorageBackend};
 
 use super::fault;
 use super::forward::{forward, forward_locks};
-use super::handle::builder;
+use super::handle::{Writers, builder};
 use crate::error::Error;
 
 /// The byte that a writer holds while the mark only says that it is there.
@@ -34,7 +34,7 @@ pub(super) fn open(
     let file = File::open(path).map_err(|error| Error::from_io(error, "can't open the file"))?;
     fault::contain(|| {
         let backend = UncleanFile(FileBackend::new(file)?);
-        builder(cache_bytes).open_read_only_with_backend(backend)
+        builder(cache_bytes, Writers::One).open_read_only_with_backend(backend)
     })
 }
 

@@ -33,7 +33,7 @@ impl<'d> WriteTx<'d> {
     }
 
     /// Runs an operation on the transaction.
-    fn run<T>(
+    pub(super) fn run<T>(
         &self,
         operation: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T> {
@@ -145,7 +145,7 @@ impl<'d> WriteTx<'d> {
         })
     }
 
-    /// Counts one step less that uses `packs`, and removes those that none uses any more.
+    /// Counts one step or pending rank less that uses `packs`, and removes those that none uses any more.
     pub(crate) fn release_packs(&self, packs: &[PackRange]) -> Result<()> {
         self.run(|tx| {
             let mut refs = tx.open_table(PACK_REFS)?;
@@ -166,6 +166,11 @@ impl<'d> WriteTx<'d> {
             }
             Ok(())
         })
+    }
+
+    /// The most payload that it should write.
+    pub(crate) fn wave_bytes(&self) -> usize {
+        self.handle.wave_bytes()
     }
 
     /// Commits what was written so far and begins the next transaction.

@@ -28,7 +28,8 @@ pub use outcome::{SaveOutcome, SkipReason};
 /// [`step_info`](Self::step_info) tell at once what is durable. Dropping the manager finishes what was
 /// accepted.
 ///
-/// It is the one writer of its file. To look at a run from elsewhere, an evaluator or another
+/// It is the one writer of its file, unless it is one of several
+/// [ranks](ManagerOptions::rank). To look at a run from elsewhere, an evaluator or another
 /// process opens the same file with [`CheckpointStore::open_read_only`], which has
 /// [`latest_step`](CheckpointStore::latest_step), [`best_step`](CheckpointStore::best_step),
 /// [`step_info`](CheckpointStore::step_info) with the metrics, and [`read`](CheckpointStore::read).
@@ -70,9 +71,14 @@ impl CheckpointManager {
     /// Opens the store at `path` for writing, and creates it if there is no file.
     ///
     /// # Errors
-    /// As [`CheckpointStore::open`] and [`CheckpointStore::create`].
+    /// As [`CheckpointStore::open`] and [`CheckpointStore::create`], for a rank as
+    /// [`CheckpointStore::open_as_rank`].
     pub fn open(path: impl AsRef<Path>, options: ManagerOptions) -> Result<Self> {
-        let store = CheckpointStore::open_or_create(path, options.store.clone())?;
+        let settings = options.store.clone();
+        let store = match options.rank {
+            Some(rank) => CheckpointStore::open_as_rank(path, rank, settings)?,
+            None => CheckpointStore::open_or_create(path, settings)?,
+        };
         Ok(Self { background: Background::new(store, options) })
     }
 

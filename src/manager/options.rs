@@ -4,7 +4,7 @@ use super::keep_policy::{All, KeepPolicy};
 use super::save_policy::{Always, EveryNSteps, SavePolicy};
 use crate::error::{Error, Result};
 use crate::limits::MIN_STAGING_BUDGET_BYTES;
-use crate::store::StoreOptions;
+use crate::store::{Rank, StoreOptions};
 
 /// The settings of a [`CheckpointManager`](crate::CheckpointManager).
 ///
@@ -26,6 +26,7 @@ pub struct ManagerOptions {
     pub(super) save: Box<dyn SavePolicy>,
     pub(super) keep: Box<dyn KeepPolicy>,
     pub(super) store: StoreOptions,
+    pub(super) rank: Option<Rank>,
     pub(super) staging_budget_bytes: usize,
     pub(super) queue_length: usize,
     pub(super) when_full: WhenFull,
@@ -54,6 +55,7 @@ impl Default for ManagerOptions {
             save: Box::new(Always),
             keep: Box::new(All),
             store: StoreOptions::default(),
+            rank: None,
             staging_budget_bytes: DEFAULT_STAGING_BUDGET_BYTES,
             queue_length: 1,
             when_full: WhenFull::default(),
@@ -95,6 +97,19 @@ impl ManagerOptions {
     #[must_use]
     pub fn store(mut self, options: StoreOptions) -> Self {
         self.store = options;
+        self
+    }
+
+    /// Makes the manager one of several that share the file, as
+    /// [`CheckpointStore::open_as_rank`](crate::CheckpointStore::open_as_rank) says. A save is finished when what this
+    /// rank gives to the step is durable; [`wait_committed`](crate::CheckpointManager::wait_committed) waits for the others.
+    ///
+    /// Each rank asks its own save policy, so that must come to the same on all of them: one that goes by the
+    /// number of the step does; one that goes by the clock may not, nor a [queue](Self::queue) that skips saves,
+    /// and then there are steps that never get complete. The keep policy of the last rank to arrive decides which steps stay.
+    #[must_use]
+    pub fn rank(mut self, rank: Rank) -> Self {
+        self.rank = Some(rank);
         self
     }
 

@@ -1,6 +1,6 @@
 //! Saving: in the background, or until it is durable.
 
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::background::{Background, SaveHandle};
 use super::keep_policy::victims;
@@ -223,14 +223,14 @@ impl CheckpointManager {
         if options.admission == Admission::Forced {
             return Ok(None);
         }
-        let under_way = self.background.under_way();
-        let durable = self.store().latest_readable()?;
-        let durable = durable.map(|(step, at)| LatestSave { step, at });
+        let (under_way, store) = (self.background.under_way(), self.store());
+        let durable = [store.latest_readable()?, store.latest_contribution()?];
+        let durable = durable.into_iter().flatten().map(|(step, at)| LatestSave { step, at });
         let latest = under_way.iter().copied().chain(durable).max_by_key(|save| save.step);
         if let Some(latest) = latest {
             let is_here = || -> Result<bool> {
                 let on_its_way = under_way.iter().any(|save| save.step == step);
-                Ok(on_its_way || self.store().contains(step)?)
+                Ok(on_its_way || store.contains(step)? || store.has_contributed(step)?)
             };
             if options.existing == Existing::Refuse && is_here()? {
                 return Ok(Some(SkipReason::AlreadySaved));
@@ -242,6 +242,20 @@ impl CheckpointManager {
         let context = SaveContext::new(latest, SystemTime::now());
         let wanted = self.background.shared().options.save.should_save(step, &context);
         Ok(if wanted { None } else { Some(SkipReason::OffPolicy) })
+    }
+
+    /// Waits until the saves accepted so far are finished and all [ranks](crate::ManagerOptions::rank) have
+    /// saved `step`, for at most so long.
+    ///
+    /// # Errors
+    /// As [`CheckpointStore::wait_committed`](crate::CheckpointStore::wait_committed). If this rank's own save
+    /// failed it is among those that have not arrived; its handle and
+    /// [`wait_until_finished`](Self::wait_until_finished) say why. `InvalidInput` from within a save.
+    pub fn wait_committed(&self, step: u64, timeout: Duration) -> Result<StepInfo> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.background.drain_until(deadline)?;
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.store().wait_committed(step, left.unwrap_or(timeout))
     }
 
     /// Waits until the saves accepted so far are finished.

@@ -20,6 +20,9 @@ pub(super) enum Kind {
     Leaf,
     Mark,
     Shardings,
+    Rank,
+    Pending,
+    Contribution,
 }
 
 impl Kind {
@@ -30,6 +33,9 @@ impl Kind {
             Self::Leaf => "leaf",
             Self::Mark => "pack mark",
             Self::Shardings => "shardings",
+            Self::Rank => "rank",
+            Self::Pending => "pending",
+            Self::Contribution => "contribution",
         }
     }
 
@@ -48,6 +54,9 @@ impl Kind {
             Self::Leaf => 3,
             Self::Mark => 4,
             Self::Shardings => 5,
+            Self::Rank => 6,
+            Self::Pending => 7,
+            Self::Contribution => 8,
         }
     }
 

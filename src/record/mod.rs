@@ -4,18 +4,22 @@
 //! a record claims is checked against the limits before anything is made of it. The bytes are
 //! specified in `src/docs/format.md`.
 
+mod contribution;
 mod envelope;
 mod extent;
 mod leaf;
 mod mark;
+mod rank;
 mod sharding;
 mod step;
 mod structure;
 mod time;
 
+pub(crate) use contribution::Contribution;
 pub(crate) use extent::{Extent, Piece};
 pub(crate) use leaf::{LeafRecord, Parts, StoredChunk};
 pub(crate) use mark::{decode_mark, encode_mark};
+pub(crate) use rank::{PendingRecord, RankRecord};
 pub(crate) use sharding::{decode_shardings, encode_shardings};
 pub(crate) use step::{PackRange, StepRecord};
 pub(crate) use structure::{decode_structure, encode_structure};
@@ -47,16 +51,20 @@ pub(crate) enum RecordError {
 
 /// `payload` as a record of each kind with a right checksum.
 #[cfg(fuzzing)]
-pub(crate) fn reseal(step: u64, payload: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn reseal(step: u64, rank: u64, payload: &[u8]) -> Vec<Vec<u8>> {
     use envelope::{Kind, seal};
     let leaf = [&step.to_le_bytes()[..], &[3, b'w', 0]].concat();
-    let step = step.to_le_bytes();
+    let pending = rank::identity(step, rank);
+    let (step, rank) = (step.to_le_bytes(), rank.to_le_bytes());
     vec![
         seal(Kind::Step, &step, payload),
         seal(Kind::Structure, &step, payload),
         seal(Kind::Leaf, &leaf, payload),
         envelope::seal_version(Kind::Leaf, 2, &leaf, payload),
         seal(Kind::Shardings, &step, payload),
+        seal(Kind::Rank, &rank, payload),
+        seal(Kind::Pending, &pending, payload),
+        seal(Kind::Contribution, &pending, payload),
     ]
 }
 

@@ -1,6 +1,7 @@
 //! The shardings record: how the arrays of a step were spread over devices, each way once.
 
 use rkyv::rancor;
+use rkyv::string::ArchivedString;
 use rkyv::{Archive, Deserialize, Serialize};
 
 use super::RecordError;
@@ -15,8 +16,8 @@ struct ShardingsV1 {
 
 /// The record of the shardings of `step`, which leaf records name by their numbers.
 pub(crate) fn encode_shardings(step: u64, shardings: &[Sharding]) -> Result<Vec<u8>, RecordError> {
-    let shardings = shardings.iter().map(Sharding::to_json).collect();
-    let payload = rkyv::to_bytes::<rancor::Error>(&ShardingsV1 { shardings })
+    let archive = ShardingsV1 { shardings: archive_shardings(shardings) };
+    let payload = rkyv::to_bytes::<rancor::Error>(&archive)
         .map_err(|error| Kind::Shardings.archive(&error))?;
     seal_within_limit(Kind::Shardings, 1, &step.to_le_bytes(), &payload)
 }
@@ -25,10 +26,22 @@ pub(crate) fn decode_shardings(step: u64, record: &[u8]) -> Result<Vec<Sharding>
     let payload = open(Kind::Shardings, &step.to_le_bytes(), record)?;
     let archive = rkyv::access::<ArchivedShardingsV1, rancor::Error>(payload)
         .map_err(|error| Kind::Shardings.archive(&error))?;
+    from_archive(Kind::Shardings, &archive.shardings)
+}
+
+pub(super) fn archive_shardings(shardings: &[Sharding]) -> Vec<String> {
+    shardings.iter().map(Sharding::to_json).collect()
+}
+
+/// The shardings of a record of `kind`.
+pub(super) fn from_archive(
+    kind: Kind,
+    shardings: &[ArchivedString],
+) -> Result<Vec<Sharding>, RecordError> {
     // The platform of a device is always written.
-    let decode = |text: &str| Sharding::from_json(text, &Platform::Cpu);
-    let shardings = archive.shardings.iter().map(|text| decode(text));
-    shardings.collect::<Result<_, _>>().map_err(|error| Kind::Shardings.content(error.to_string()))
+    let decode = |text: &ArchivedString| Sharding::from_json(text, &Platform::Cpu);
+    let shardings = shardings.iter().map(decode);
+    shardings.collect::<Result<_, _>>().map_err(|error| kind.content(error.to_string()))
 }
 
 #[cfg(test)]

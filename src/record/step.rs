@@ -42,6 +42,13 @@ impl PackRange {
         ranges
     }
 
+    /// Whether one of the ascending `ranges` has `pack`.
+    pub(crate) fn any_contains(ranges: &[Self], pack: u64) -> bool {
+        let after = ranges.partition_point(|range| range.first <= pack);
+        let range = after.checked_sub(1).and_then(|at| ranges.get(at));
+        range.is_some_and(|range| range.contains(pack))
+    }
+
     pub(crate) fn contains(self, pack: u64) -> bool {
         pack.checked_sub(self.first).is_some_and(|place| place < self.count)
     }
@@ -84,19 +91,40 @@ struct StepV1 {
 }
 
 #[derive(Archive, Serialize, Deserialize)]
-struct MetricV1 {
+pub(super) struct MetricV1 {
     name: String,
     value: f64,
 }
 
+pub(super) fn archive_metrics(metrics: &BTreeMap<String, f64>) -> Vec<MetricV1> {
+    metrics.iter().map(|(name, value)| MetricV1 { name: name.clone(), value: *value }).collect()
+}
+
+/// The step metrics of a record of `kind`, and its custom metadata.
+pub(super) fn decode_extras(
+    kind: Kind,
+    metrics: &[ArchivedMetricV1],
+    metadata: Option<&str>,
+) -> Result<(BTreeMap<String, f64>, Option<String>), RecordError> {
+    if metrics.len() > MAX_METRICS {
+        return Err(kind.content(format!(
+            "it has {} metrics, more than the limit of {MAX_METRICS}",
+            metrics.len()
+        )));
+    }
+    if metadata.is_some_and(|text| text.len() > MAX_CUSTOM_METADATA_BYTES) {
+        return Err(kind.content("its custom metadata exceeds the limit"));
+    }
+    let metrics = metrics.iter().map(|row| (row.name.to_string(), row.value.to_native()));
+    Ok((metrics.collect(), metadata.map(ToOwned::to_owned)))
+}
+
 impl StepRecord {
     pub(crate) fn encode(&self, step: u64) -> Result<Vec<u8>, RecordError> {
-        let metric =
-            |(name, value): (&String, &f64)| MetricV1 { name: name.clone(), value: *value };
         let archive = StepV1 {
             started_unix_ns: self.started_unix_ns,
             committed_unix_ns: self.committed_unix_ns,
-            metrics: self.metrics.iter().map(metric).collect(),
+            metrics: archive_metrics(&self.metrics),
             custom_metadata: self.custom_metadata.clone(),
             pinned: self.pinned,
             leaf_count: self.leaf_count,
@@ -118,19 +146,9 @@ impl StepRecord {
         let payload = open(Kind::Step, &step.to_le_bytes(), record)?;
         let archive = rkyv::access::<ArchivedStepV1, rancor::Error>(payload)
             .map_err(|error| Kind::Step.archive(&error))?;
-        if archive.metrics.len() > MAX_METRICS {
-            return Err(Kind::Step.content(format!(
-                "it has {} metrics, more than the limit of {MAX_METRICS}",
-                archive.metrics.len()
-            )));
-        }
         let metadata = archive.custom_metadata.as_ref().map(rkyv::string::ArchivedString::as_str);
-        if metadata.is_some_and(|text| text.len() > MAX_CUSTOM_METADATA_BYTES) {
-            return Err(Kind::Step.content("its custom metadata exceeds the limit"));
-        }
-        let metrics =
-            archive.metrics.iter().map(|row| (row.name.to_string(), row.value.to_native()));
-        let packs = pack_ranges(&archive.packs)?;
+        let (metrics, custom_metadata) = decode_extras(Kind::Step, &archive.metrics, metadata)?;
+        let packs = pack_ranges(Kind::Step, &archive.packs)?;
         let chunk_count = archive.chunk_count.to_native();
         let pack_count = packs.iter().fold(0, |sum: u64, range| sum.saturating_add(range.count));
         // A chunk may begin in one pack and end in the next.
@@ -142,8 +160,8 @@ impl StepRecord {
         Ok(Self {
             started_unix_ns: archive.started_unix_ns.to_native(),
             committed_unix_ns: archive.committed_unix_ns.to_native(),
-            metrics: metrics.collect(),
-            custom_metadata: metadata.map(ToOwned::to_owned),
+            metrics,
+            custom_metadata,
             pinned: archive.pinned,
             leaf_count: archive.leaf_count.to_native(),
             chunk_count,
@@ -155,9 +173,12 @@ impl StepRecord {
     }
 }
 
-/// The packs of a step. Whatever the numbers claim, no more is done than there are ranges.
-fn pack_ranges(archive: &[ArchivedPackRange]) -> Result<Vec<PackRange>, RecordError> {
-    let fault = |message: String| Err(Kind::Step.content(message));
+/// The packs of a record of `kind`. Whatever the numbers claim, no more is done than there are ranges.
+pub(super) fn pack_ranges(
+    kind: Kind,
+    archive: &[ArchivedPackRange],
+) -> Result<Vec<PackRange>, RecordError> {
+    let fault = |message: String| Err(kind.content(message));
     let mut ranges = Vec::with_capacity(archive.len());
     let mut highest = 0;
     for range in archive {

@@ -8,7 +8,7 @@ use super::save::{PackStream, PackWriter, SharedPack, SharedPacks};
 use super::usage::Usage;
 use super::{CheckpointStore, Sweep, step_record};
 use crate::db::{ReadTx, WriteTx};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{CHUNK_ALIGN_BYTES, MAX_PACK_BYTES, MIN_OWN_PACK_BYTES};
 use crate::record::{Extent, PackRange, StepRecord};
 
@@ -47,15 +47,20 @@ impl CheckpointStore {
     /// `Locked` if a step is being read, by a [`StepReader`](crate::StepReader) here or in another
     /// process: packs may have moved together all the same, and nothing else was done. `ReadOnly`;
     /// `Damaged` if a step or leaf record is, or a pack is missing: `verify` finds it, and what it
-    /// damages can be deleted; `OutOfSpace` or `Io`. After these every step is still there.
+    /// damages can be deleted; `Unsupported` for a [rank](Self::open_as_rank); `OutOfSpace` or `Io`. After these every step is still there.
     pub fn compact(&self) -> Result<CompactReport> {
         let compact = || {
+            if let Some(rank) = self.rank() {
+                let message = format!("{rank} can't compact a file that others may write to");
+                return Err(Error::new(ErrorKind::Unsupported, message)
+                    .advise("open it without a rank when no rank has it open"));
+            }
             let mut writer = self.lock_writer()?;
             // Chunks get other places.
             writer.last = None;
             let before_bytes = self.database.allocated_bytes()?;
             if writer.sweep == Sweep::Due {
-                self.sweep(self.database.read()?.pack_mark()?)?;
+                self.sweep(self.database.read()?.pack_mark()?, None)?;
             }
             // Until the last commit succeeds, new packs may be left in the file.
             writer.sweep = Sweep::Due;

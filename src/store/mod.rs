@@ -1,11 +1,13 @@
 //! The store: steps in one file, each saved whole or not at all, and checked when read.
 
+mod change;
 mod chunk_map;
 mod compact;
 mod compare;
 mod fill;
 mod options;
 mod packs;
+mod ranks;
 mod reader;
 mod records;
 pub mod restore;
@@ -22,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::db::{Database, ReadTx};
+use crate::db::{Database, ReadTx, Writers};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{StepRecord, from_unix_ns};
 use crate::tree::{Checkpoint, LeafSource};
@@ -30,6 +32,7 @@ use crate::turn::{Mark, Turn, TurnMutex};
 
 pub use compact::CompactReport;
 pub use options::{ChunkHint, SaveOptions, StoreOptions};
+pub use ranks::{PendingRank, PendingStep, Rank, RankState};
 pub use reader::StepReader;
 pub use save::{SaveCost, SaveReport};
 pub use stats::StoreStats;
@@ -38,13 +41,14 @@ pub use verify::VerifyReport;
 pub use view::LeafView;
 
 pub(crate) use options::{Admission, Existing};
+use ranks::Member;
 use save::LastStep;
 pub(crate) use save::{Arena, StagedSave};
 
 /// A file of checkpoints: any number of training steps, each one transaction.
 ///
-/// One writer has the file open at a time; any number of readers, in this process and in others,
-/// read beside it and see each commit. All methods can be called from several threads; writes
+/// One writer has the file open at a time, or several [ranks](Self::open_as_rank) of one job; any number of
+/// readers, in this process and in others, read beside them and see each commit. All methods can be called from several threads; writes
 /// happen one after the other.
 ///
 /// ```
@@ -67,6 +71,8 @@ pub struct CheckpointStore {
     database: Database,
     options: StoreOptions,
     writer: TurnMutex<Writer>,
+    /// Who it is if it shares the file with other ranks.
+    member: Option<Member>,
 }
 
 /// What writes have to know of the writes before.
@@ -117,7 +123,7 @@ impl CheckpointStore {
     /// # Errors
     /// As there.
     pub fn open_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
-        Ok(Self::new(Database::open_writer(path.as_ref())?, options, Sweep::Due))
+        Ok(Self::new(Database::open_writer(path.as_ref(), Writers::One)?, options, Sweep::Due))
     }
 
     /// Opens a store for writing, and creates it if there is no file.
@@ -159,7 +165,7 @@ impl CheckpointStore {
 
     fn new(database: Database, options: StoreOptions, sweep: Sweep) -> Self {
         let writer = Writer { sweep, last: None };
-        Self { database, options, writer: TurnMutex::new(writer) }
+        Self { database, options, writer: TurnMutex::new(writer), member: None }
     }
 
     /// The path that the store was opened with.
@@ -238,11 +244,13 @@ impl CheckpointStore {
             .map_err(|error| error.in_file(self.path()))
     }
 
-    /// Saves `state` as `step`. It is durable when this returns.
+    /// Saves `state` as `step`, or what this [rank](Self::open_as_rank) gives to it. It is durable when this
+    /// returns.
     ///
     /// # Errors
     /// `AlreadyExists` if the step is saved and `options` do not say to replace it;
-    /// `InvalidInput` if the state can't be stored; `ReadOnly`; `OutOfSpace`, `Io` or `Damaged`: all
+    /// `InvalidInput` if the state can't be stored; `Mismatch` if it does not go with what other ranks gave,
+    /// and `Locked` if another process has taken the place of this rank; `ReadOnly`; `OutOfSpace`, `Io` or `Damaged`: all
     /// other steps are as they were, and nothing of this one can be seen. (If the disk fails in
     /// the very last sync, the step may be there all the same, whole.)
     pub fn save<C: Checkpoint + ?Sized>(
@@ -254,7 +262,8 @@ impl CheckpointStore {
         self.save_source(step, &state.to_tree(), options)
     }
 
-    /// [`save`](Self::save) from any source of leaves.
+    /// [`save`](Self::save) from any source of leaves. Only a [`Tree`](crate::Tree) can give local shards: what
+    /// other sources give is whole, and of several ranks the first one saves it.
     ///
     /// # Errors
     /// As there, and what the source returns.

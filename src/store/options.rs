@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::thread;
+use std::time::Duration;
 
 use crate::codec::Compression;
 use crate::dtype::DType;
@@ -17,6 +18,7 @@ pub struct StoreOptions {
     pub(crate) compression: PathRules<Compression>,
     pub(crate) chunk_hints: PathRules<Option<ChunkHint>>,
     pub(crate) threads: NonZeroUsize,
+    pub(crate) pending_grace: Duration,
 }
 
 /// Which slices of an array are to be cheap to read: it is cut along these axes until each chunk has at most
@@ -63,12 +65,19 @@ impl ChunkHint {
     }
 }
 
+const DEFAULT_PENDING_GRACE: Duration = Duration::from_hours(1);
+
 impl Default for StoreOptions {
     fn default() -> Self {
         let available = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         // Reading is bound by memory bandwidth, which a few threads use up.
         let threads = available.min(NonZeroUsize::MIN.saturating_add(7));
-        Self { compression: PathRules::default(), chunk_hints: PathRules::default(), threads }
+        Self {
+            compression: PathRules::default(),
+            chunk_hints: PathRules::default(),
+            threads,
+            pending_grace: DEFAULT_PENDING_GRACE,
+        }
     }
 }
 
@@ -142,6 +151,15 @@ impl StoreOptions {
     #[must_use]
     pub fn threads(mut self, threads: NonZeroUsize) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// For how long what [ranks](crate::CheckpointStore::open_as_rank) gave to a step waits for the others, an
+    /// hour unless this says otherwise: later saves of other steps drop it then. It has to be longer than the
+    /// ranks are apart.
+    #[must_use]
+    pub fn pending_grace(mut self, grace: Duration) -> Self {
+        self.pending_grace = grace;
         self
     }
 }

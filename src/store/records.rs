@@ -52,7 +52,10 @@ pub(super) fn shardings_of<'r>(
     Ok(decode_shardings(step, &record)?)
 }
 
-fn sharding_of<'s>(record: &LeafRecord, shardings: &'s [Sharding]) -> Result<Option<&'s Sharding>> {
+pub(super) fn sharding_of<'s>(
+    record: &LeafRecord,
+    shardings: &'s [Sharding],
+) -> Result<Option<&'s Sharding>> {
     let Some(number) = record.sharding else { return Ok(None) };
     let sharding = usize::try_from(number).ok().and_then(|number| shardings.get(number));
     let unknown = || {

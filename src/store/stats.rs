@@ -21,14 +21,14 @@ pub struct StoreStats {
     pub logical_bytes: u64,
     /// The size of what is stored of them, in bytes, without records and page overhead.
     pub stored_bytes: u64,
-    /// The number of packs, those of unfinished saves included.
+    /// The number of packs, those of unfinished saves and of what waits for other ranks included.
     pub packs: u64,
     /// The size of the chunks that steps use, each counted once, in bytes.
     pub live_bytes: u64,
     /// The size of those that more than one step uses.
     pub shared_bytes: u64,
-    /// What the file takes on the disk beyond the live bytes: records, room for the next step, and
-    /// what is dead in packs. [`compact`](CheckpointStore::compact) gives most of it back.
+    /// What the file takes on the disk beyond the live bytes: records, what waits for other ranks, room for
+    /// the next step, and what is dead in packs. [`compact`](CheckpointStore::compact) gives most of it back.
     pub reclaimable_bytes: u64,
     /// The size of the file, in bytes.
     pub file_bytes: u64,

@@ -55,11 +55,19 @@ pub(crate) enum Data<'a> {
     Inline { bytes: [u8; 16], len: u8 },
 }
 
-/// The contents of a leaf: in one piece, or as the distinct regions that devices hold, in C order.
+/// The contents of a leaf: in one piece, or as distinct regions that devices hold, in C order.
 #[derive(Debug, Clone)]
 pub(crate) enum Contents<'a> {
     Whole(Data<'a>),
-    Shards(Vec<(Region, Data<'a>)>),
+    Shards(Vec<(Region, Data<'a>)>, Given),
+}
+
+/// Which regions of an array are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Given {
+    All,
+    /// Those that this process saves. Other processes have the others.
+    Local,
 }
 
 impl Data<'_> {

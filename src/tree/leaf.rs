@@ -124,7 +124,7 @@ impl<'a> Leaf<'a> {
     pub fn contents(&self) -> Option<&[u8]> {
         match &self.contents {
             Contents::Whole(data) => Some(data.bytes()),
-            Contents::Shards(_) => None,
+            Contents::Shards(..) => None,
         }
     }
 
@@ -166,7 +166,7 @@ impl<'a> Leaf<'a> {
         let shape = self.meta.shape.lengths().to_vec();
         let elements = match self.contents {
             Contents::Whole(data) => data.into_elements::<T>(),
-            Contents::Shards(_) => None,
+            Contents::Shards(..) => None,
         };
         elements.and_then(|elements| ArrayD::from_shape_vec(shape, elements).ok()).ok_or(mismatch)
     }
@@ -203,9 +203,9 @@ impl<'a> Leaf<'a> {
     pub fn into_owned(self) -> Leaf<'static> {
         let contents = match self.contents {
             Contents::Whole(data) => Contents::Whole(data.into_owned()),
-            Contents::Shards(shards) => {
+            Contents::Shards(shards, given) => {
                 let owned = shards.into_iter().map(|(region, data)| (region, data.into_owned()));
-                Contents::Shards(owned.collect())
+                Contents::Shards(owned.collect(), given)
             }
         };
         Leaf { meta: self.meta, contents }
@@ -218,9 +218,9 @@ impl<'a> Leaf<'a> {
     ) -> Result<Leaf<'b>> {
         let contents = match self.contents {
             Contents::Whole(data) => Contents::Whole(map(data)?),
-            Contents::Shards(shards) => {
+            Contents::Shards(shards, given) => {
                 let map = |(region, data)| Ok((region, map(data)?));
-                Contents::Shards(shards.into_iter().map(map).collect::<Result<_>>()?)
+                Contents::Shards(shards.into_iter().map(map).collect::<Result<_>>()?, given)
             }
         };
         Ok(Leaf { meta: self.meta, contents })
@@ -237,10 +237,11 @@ impl<'a> Leaf<'a> {
 
 impl PartialEq for Leaf<'_> {
     /// Equal in kind, element type, shape, sharding and every bit of the contents, given alike: in one
-    /// piece or as shards. A NaN equals itself.
+    /// piece, as shards or as local shards. A NaN equals itself.
     fn eq(&self, other: &Self) -> bool {
         self.meta == other.meta
             && self.contents() == other.contents()
+            && self.is_local() == other.is_local()
             && self.shards().eq(other.shards())
     }
 }

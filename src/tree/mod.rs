@@ -25,7 +25,7 @@ pub use meta::{LeafKind, LeafMeta};
 pub use source::LeafSource;
 pub use target::LeafMut;
 
-pub(crate) use data::{Buffer, Contents, Data};
+pub(crate) use data::{Buffer, Contents, Data, Given};
 pub(crate) use source::check_region;
 pub(crate) use target::{Expected, FreshLeaf};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::data::{Contents, Data};
+use super::data::{Contents, Data, Given};
 use super::leaf::Leaf;
 use super::meta::{LeafKind, LeafMeta};
 use crate::dtype::DType;
@@ -12,13 +12,32 @@ use crate::sharding::{Device, Shard, Sharding};
 
 /// What devices hold of an array, and which of them was named first, second and so on.
 #[derive(Default)]
-struct Given<'a> {
+struct Held<'a> {
     leaves: BTreeMap<Device, (usize, Leaf<'a>)>,
     /// The element type of the first one.
     dtype: Option<DType>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> Held<'a> {
+    fn of(shards: impl IntoIterator<Item = (Device, Leaf<'a>)>) -> Result<Self> {
+        let mut held = Self::default();
+        for (device, leaf) in shards {
+            held.dtype.get_or_insert(leaf.meta.dtype);
+            if held.leaves.contains_key(&device) {
+                return Err(Error::invalid(format!("the shard of {device} is given twice")));
+            }
+            held.leaves.insert(device, (held.leaves.len(), leaf));
+        }
+        Ok(held)
+    }
+
+    /// Refuses what is left, which no shard of `sharding` is on.
+    fn refuse_rest(&self, sharding: &Sharding) -> Result<()> {
+        let Some(device) = self.leaves.keys().next() else { return Ok(()) };
+        Err(Error::invalid(format!("{device} is no device of {sharding}"))
+            .advise("give the shards of its devices alone"))
+    }
+
     /// Takes out what the devices of `shard` hold, and gives the first of it.
     fn take(&mut self, shard: &Shard<'_>, dtype: DType, shape: &Shape) -> Result<Option<Leaf<'a>>> {
         let expected = LeafMeta::array(dtype, shard.region.shape());
@@ -74,15 +93,8 @@ impl<'a> Leaf<'a> {
         shards: impl IntoIterator<Item = (Device, Leaf<'a>)>,
     ) -> Result<Self> {
         let (shape, sharding) = (Shape::new(shape)?, sharding.into());
-        let mut given = Given::default();
-        for (device, leaf) in shards {
-            given.dtype.get_or_insert(leaf.meta.dtype);
-            if given.leaves.contains_key(&device) {
-                return Err(Error::invalid(format!("the shard of {device} is given twice")));
-            }
-            given.leaves.insert(device, (given.leaves.len(), leaf));
-        }
-        let Some(dtype) = given.dtype else {
+        let mut held = Held::of(shards)?;
+        let Some(dtype) = held.dtype else {
             return Err(Error::invalid(format!(
                 "no shard of the array {shape} over {sharding} is given"
             ))
@@ -91,7 +103,7 @@ impl<'a> Leaf<'a> {
         let layout = sharding.layout(&shape)?;
         let mut contents = Vec::new();
         for shard in layout.shards() {
-            match given.take(&shard, dtype, &shape)? {
+            match held.take(&shard, dtype, &shape)? {
                 _ if shard.region.elements() == 0 && shape.elements() > 0 => {}
                 Some(leaf) => contents.push((shard.region, leaf.into_data()?)),
                 None => {
@@ -104,18 +116,83 @@ impl<'a> Leaf<'a> {
                 }
             }
         }
-        if let Some(device) = given.leaves.keys().next() {
-            return Err(Error::invalid(format!("{device} is no device of {sharding}"))
-                .advise("give the shards of its devices alone"));
-        }
+        held.refuse_rest(&sharding)?;
         let meta = LeafMeta { sharding: Some(sharding.clone()), ..LeafMeta::array(dtype, shape) };
         // All devices have the whole of it, or it is empty.
         let one = contents.len() == 1 || meta.shape.elements() == 0;
         let contents = match contents.pop() {
             Some((_, data)) if one => Contents::Whole(data),
-            last => Contents::Shards(contents.into_iter().chain(last).collect()),
+            last => Contents::Shards(contents.into_iter().chain(last).collect(), Given::All),
         };
         Ok(Self { meta, contents })
+    }
+
+    /// An array of `dtype` and `shape` that is spread over devices of several processes, of which this one
+    /// gives what its own devices hold: none, some or all of it. It is for
+    /// [ranks that share a file](crate::CheckpointStore::open_as_rank); each gives the same element type, shape and
+    /// sharding. Of devices that hold the same region, replicas of each other, the first one in the order of
+    /// the sharding counts, as in JAX (`replica_id` 0): the rank with that device saves the region, and the
+    /// others need not give it.
+    ///
+    /// ```
+    /// # fn main() -> milepost::Result<()> {
+    /// use milepost::sharding::{Device, Mesh, NamedSharding, PartitionSpec, Platform};
+    /// use milepost::{DType, Leaf};
+    ///
+    /// let gpus = [0, 1].map(|ordinal| Device::new(Platform::Cuda, ordinal));
+    /// let mesh = Mesh::new(gpus.clone(), [("model", 2)])?;
+    /// let sharding = NamedSharding::new(mesh, PartitionSpec::new([Some("model")]))?;
+    /// // This process has the second GPU.
+    /// let bottom = Leaf::from_slice(&[5.0f32, 6.0, 7.0, 8.0], [2, 2])?;
+    /// let shards = [(gpus[1].clone(), bottom)];
+    /// let weights = Leaf::from_local_shards(DType::F32, [4, 2], sharding, shards)?;
+    /// assert_eq!(weights.shards().next().unwrap().0.to_string(), "[2..4, 0..2]");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidInput` as [`from_shards`](Self::from_shards), but for what is missing: that is seen when
+    /// all ranks have saved.
+    pub fn from_local_shards(
+        dtype: DType,
+        shape: impl Into<Vec<usize>>,
+        sharding: impl Into<Sharding>,
+        shards: impl IntoIterator<Item = (Device, Leaf<'a>)>,
+    ) -> Result<Self> {
+        let (shape, sharding) = (Shape::new(shape)?, sharding.into());
+        let mut held = Held::of(shards)?;
+        let mut contents = Vec::new();
+        for shard in sharding.layout(&shape)?.shards() {
+            let first = shard.devices.first();
+            let is_ours = first.is_some_and(|first| held.leaves.contains_key(*first));
+            let leaf = held.take(&shard, dtype, &shape)?;
+            if let Some(leaf) = leaf.filter(|_| is_ours && shard.region.elements() > 0) {
+                contents.push((shard.region, leaf.into_data()?));
+            }
+        }
+        held.refuse_rest(&sharding)?;
+        let meta = LeafMeta { sharding: Some(sharding), ..LeafMeta::array(dtype, shape) };
+        Ok(Self { meta, contents: Contents::Shards(contents, Given::Local) })
+    }
+
+    /// Whether the array was given as what this process saves of it.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.contents, Contents::Shards(_, Given::Local))
+    }
+
+    /// Checks that `region`, which lies within the array, was given.
+    pub(super) fn check_given(&self, region: &Region) -> Result<()> {
+        let Contents::Shards(shards, Given::Local) = &self.contents else { return Ok(()) };
+        let common = shards.iter().filter_map(|(shard, _)| shard.common(region));
+        if common.map(|common| common.elements()).sum::<usize>() == region.elements() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "the region {region} of {} is not all in this process",
+            self.meta
+        ))
+        .advise("save it in a store that was opened as a rank"))
     }
 
     /// The same array with a note of how it is spread over devices, which is saved with it. Its
@@ -133,12 +210,12 @@ impl<'a> Leaf<'a> {
         Ok(self)
     }
 
-    /// What the array was given as, if that were several shards: their regions, in C order and without
-    /// replicas, and their elements.
+    /// What the array was given as, if that were several shards, or those of this process: their regions, in
+    /// C order and without replicas, and their elements.
     pub fn shards(&self) -> impl Iterator<Item = (&Region, &[u8])> {
         let shards = match &self.contents {
             Contents::Whole(_) => &[][..],
-            Contents::Shards(shards) => shards,
+            Contents::Shards(shards, _) => shards,
         };
         shards.iter().map(|(region, data)| (region, data.bytes()))
     }
@@ -146,7 +223,7 @@ impl<'a> Leaf<'a> {
     fn into_data(self) -> Result<Data<'a>> {
         match self.contents {
             Contents::Whole(data) => Ok(data),
-            Contents::Shards(_) => Err(Error::invalid("a shard is given as shards itself")),
+            Contents::Shards(..) => Err(Error::invalid("a shard is given as shards itself")),
         }
     }
 
@@ -158,7 +235,7 @@ impl<'a> Leaf<'a> {
                 let whole = Region::whole(&self.meta.shape);
                 copy_common(element_bytes, (&whole, data.bytes()), (region, out));
             }
-            Contents::Shards(shards) => {
+            Contents::Shards(shards, _) => {
                 for (shard, data) in shards {
                     copy_common(element_bytes, (shard, data.bytes()), (region, out));
                 }

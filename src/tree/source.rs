@@ -53,7 +53,8 @@ impl LeafSource for Tree<Leaf<'_>> {
             return Err(Error::new(ErrorKind::NotFound, "there is no such leaf").at_path(path));
         };
         let meta = leaf.meta();
-        check_region(meta, region, out).map_err(|error| error.at_path(path))?;
+        let check = || check_region(meta, region, out).and_then(|()| leaf.check_given(region));
+        check().map_err(|error| error.at_path(path))?;
         leaf.copy_region(region, out);
         Ok(())
     }

@@ -100,6 +100,24 @@ impl Background {
         drop(self.drained());
     }
 
+    /// Waits until the saves accepted so far are finished, but not beyond `deadline`; `None` is no limit.
+    pub(super) fn drain_until(&self, deadline: Option<Instant>) -> Result<()> {
+        self.check_not_within()?;
+        let mut queue = self.shared.queue.lock();
+        let accepted = queue.accepted();
+        while !queue.has_finished(accepted) {
+            match deadline {
+                Some(deadline) => {
+                    if self.shared.changed.wait_until(&mut queue, deadline).timed_out() {
+                        break;
+                    }
+                }
+                None => self.shared.changed.wait(&mut queue),
+            }
+        }
+        Ok(())
+    }
+
     fn drained(&self) -> MutexGuard<'_, Queue> {
         let mut queue = self.shared.queue.lock();
         let accepted = queue.accepted();

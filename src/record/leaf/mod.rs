@@ -9,6 +9,8 @@ use crate::codec::{ChunkId, ChunkInfo};
 use crate::shape::Grid;
 use crate::tree::LeafMeta;
 
+pub(super) use archive::{ArchivedLeafV2, LeafV2};
+
 /// Where a chunk is, and what it is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredChunk {
@@ -80,6 +82,24 @@ impl LeafRecord {
             }
             (ChunkId::new(path, shard, number - first, self.meta.dtype), chunk)
         })
+    }
+
+    /// The number of parts.
+    pub(crate) fn part_count(&self) -> usize {
+        self.parts.as_ref().map_or(1, |parts| parts.grid.part_count())
+    }
+
+    /// The chunks of the part `number`.
+    pub(crate) fn chunks_of(&self, number: usize) -> &[StoredChunk] {
+        match &self.parts {
+            Some(parts) => self.chunks.get(parts.chunks_of_part(number)).unwrap_or_default(),
+            None => &self.chunks,
+        }
+    }
+
+    /// The raw bytes of the part `number`.
+    pub(crate) fn part_bytes(&self, number: usize) -> usize {
+        self.grid().part(number).elements() * self.meta.dtype.size_bytes()
     }
 
     /// The grid of the parts.

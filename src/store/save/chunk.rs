@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::contents::read_run;
-use super::leaves::PlannedLeaf;
+use super::planned_leaf::PlannedLeaf;
 use super::report::Accepted;
 use super::reuse::{Match, Memory, Reuse, StoredReader};
 use super::staging::Block;
@@ -159,7 +159,7 @@ impl Encoder<'_> {
         leaf.check_values(raw)?;
         let id = leaf.chunk_id(index);
         let hash = codec::content_hash(raw);
-        match self.reuse.find((number, index), id, raw, hash, reader) {
+        match self.reuse.find(number, id, raw, hash, reader) {
             Match::Stored(chunk) => {
                 return Ok(EncodedChunk {
                     leaf: number,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::leaves::PlannedLeaf;
+use super::planned_leaf::PlannedLeaf;
 use crate::dtype::zeroed;
 use crate::error::{Error, Result};
 use crate::path::KeyPath;
@@ -40,21 +40,27 @@ pub(super) fn checked<'s>(
 
 /// `contents`, if they are in memory in the parts in which they are stored.
 fn stored_parts<'s>(leaf: &PlannedLeaf, contents: Contents<'s>) -> Option<Contents<'s>> {
-    let is_stored_so = match (&contents, &leaf.parts) {
-        (Contents::Whole(_), parts) => parts.is_none(),
-        (Contents::Shards(shards), Some(parts)) => {
-            parts.grid.parts().eq(shards.iter().map(|(region, _)| region.clone()))
+    let is_stored_so = match &contents {
+        Contents::Whole(_) => leaf.parts.is_none(),
+        Contents::Shards(shards, _) => {
+            let stored = leaf.stored().map(|part| leaf.part(part));
+            stored.eq(shards.iter().map(|(region, _)| region.clone()))
         }
-        (Contents::Shards(_), None) => false,
     };
     is_stored_so.then_some(contents)
 }
 
-/// The bytes of a part.
-pub(super) fn part_of<'c>(contents: &'c Contents<'_>, part: usize) -> Option<&'c [u8]> {
+/// The bytes of a stored part.
+pub(super) fn part_of<'c>(
+    leaf: &PlannedLeaf,
+    contents: &'c Contents<'_>,
+    part: usize,
+) -> Option<&'c [u8]> {
     match contents {
         Contents::Whole(data) => Some(data.bytes()),
-        Contents::Shards(shards) => shards.get(part).map(|(_, data)| data.bytes()),
+        Contents::Shards(shards, _) => {
+            shards.get(leaf.place_of(part)?).map(|(_, data)| data.bytes())
+        }
     }
 }
 

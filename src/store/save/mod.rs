@@ -1,12 +1,15 @@
-//! Saving, deleting and pinning: every change of the set of steps is one commit.
+//! Saving: a step, and what it replaces and removes, is one commit.
 
 mod chunk;
 mod contents;
+mod contribute;
 mod encoding;
 mod leaves;
+mod new_step;
 mod pack_writer;
 mod packer;
 mod plan;
+mod planned_leaf;
 mod report;
 mod reuse;
 mod shared_pack;
@@ -14,12 +17,13 @@ mod staging;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
+use super::ranks::drop_stale;
 use super::{
     CheckpointStore, Existing, SaveOptions, StepInfo, Sweep, Writer, readable_infos, step_record,
 };
-use crate::db::{ReadTx, WriteTx};
+use crate::db::{FileTurn, ReadTx, WriteTx};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{
     LeafRecord, PackRange, StepRecord, encode_shardings, encode_structure, to_unix_ns,
@@ -27,11 +31,14 @@ use crate::record::{
 use crate::sharding::Sharding;
 use crate::tree::{LeafMeta, LeafSource, Tree};
 use chunk::{Encoder, ToSave};
-use leaves::{PlannedLeaf, SourceLeaves};
-use packer::{Packed, Target, pack};
+use leaves::{Settings, SourceLeaves};
+use new_step::NewStep;
+use packer::{Packed, SavedLeaf, Target, pack};
+use planned_leaf::PlannedLeaf;
 use report::Accepted;
 use reuse::Reuse;
 
+pub(super) use new_step::Extras;
 pub(super) use pack_writer::PackWriter;
 pub use report::{SaveCost, SaveReport};
 pub(super) use reuse::LastStep;
@@ -49,6 +56,21 @@ struct Plan {
     shardings: Vec<Sharding>,
 }
 
+/// A save that was checked.
+struct Save<'s> {
+    checked: Checked,
+    plan: &'s Plan,
+    options: &'s SaveOptions,
+    retention: Option<&'s Retention<'s>>,
+}
+
+/// What a save came to.
+struct Saved {
+    info: StepInfo,
+    removed: Vec<u64>,
+    missing_ranks: Vec<u32>,
+}
+
 /// What was found when a step was checked.
 #[derive(Debug, Clone, Copy)]
 struct Checked {
@@ -56,6 +78,21 @@ struct Checked {
     mark: u64,
     /// Whether the step is there, and pinned.
     was_pinned: bool,
+}
+
+impl Checked {
+    /// The pack mark when `packs` are used too.
+    fn mark_over(self, packs: &BTreeSet<u64>) -> u64 {
+        packs.last().map_or(self.mark, |last| self.mark.max(*last))
+    }
+}
+
+/// A save that has begun.
+struct Begun {
+    checked: Checked,
+    reuse: Reuse,
+    /// Held until the save is over.
+    _turn: Option<FileTurn>,
 }
 
 impl CheckpointStore {
@@ -81,102 +118,156 @@ impl CheckpointStore {
     ) -> Result<SaveReport> {
         let accepted = Accepted::now();
         let mut writer = self.lock_writer()?;
-        let checked = self.check_free(step, options)?;
+        self.check_free(step, options)?;
         let structure = source.structure()?;
-        let leaves = SourceLeaves::new(source, &structure, &self.options, options.record_sharding)?;
+        let leaves = SourceLeaves::new(source, &structure, self.settings(options))?;
         let plan = Plan {
             step,
             custom_metadata: options.checked_metadata()?,
             structure,
             shardings: leaves.shardings.clone(),
         };
-        let reuse = self.reuse(&mut writer, checked, &leaves.list)?;
-        let encoder = Encoder { leaves: &leaves.list, reuse: &reuse };
-        let mut batches = leaves.batches(&reuse, accepted);
+        let begun = self.begin(&mut writer, step, options, &leaves.list)?;
+        let encoder = Encoder { leaves: &leaves.list, reuse: &begun.reuse };
+        let mut batches = leaves.batches(&begun.reuse, accepted);
         let contents = ToSave { encoder, batches: &mut batches };
-        self.write(&mut writer, checked, &plan, options, contents, retention)
+        let save = Save { checked: begun.checked, plan: &plan, options, retention };
+        self.write(&mut writer, &save, contents)
     }
 
-    /// What can be reused of the newest step, after what a save before left behind is swept. What is
-    /// remembered of the step is taken away: only a save that succeeds knows it again.
-    fn reuse(
+    /// What decides how leaves are stored.
+    fn settings(&self, options: &SaveOptions) -> Settings<'_> {
+        let record_sharding = options.record_sharding;
+        Settings { options: &self.options, record_sharding, rank: self.rank() }
+    }
+
+    /// Begins a save, when its turn has come: sweeps what a save before left behind, and looks for what can be
+    /// reused. What is remembered of the newest step is taken away: only a save that succeeds knows it again.
+    fn begin(
         &self,
         writer: &mut Writer,
-        checked: Checked,
+        step: u64,
+        options: &SaveOptions,
         leaves: &[PlannedLeaf],
-    ) -> Result<Reuse> {
+    ) -> Result<Begun> {
+        let turn = self.wait_for_turn()?;
+        if let Some(member) = self.member {
+            // What a rank had just committed when it was killed is seen after a write transaction has begun.
+            let tx = self.database.write()?;
+            member.check(&tx)?;
+            let read = self.database.read()?;
+            if read.last_pack()? > Some(read.pack_mark()?) {
+                writer.sweep = Sweep::Due;
+            }
+        }
+        let checked = self.check_free(step, options)?;
         if writer.sweep == Sweep::Due {
-            self.sweep(checked.mark)?;
+            self.sweep(checked.mark, Some(step))?;
         }
         let last = writer.last.take();
-        Ok(Reuse::new(self.database.read_payload()?, last, leaves))
+        let reuse = Reuse::new(self.database.read_payload()?, last, leaves);
+        Ok(Begun { checked, reuse, _turn: turn })
     }
 
-    /// Writes a step with what `batches` give, and removes the victims of `retention`.
+    /// Waits for the turn of a rank; `None` in a store that has the file to itself.
+    pub(super) fn wait_for_turn(&self) -> Result<Option<FileTurn>> {
+        self.member.map(|_| self.database.wait_for_turn()).transpose()
+    }
+
+    /// Writes a step with what `contents` give, and removes the victims of the retention; or what a rank
+    /// gives to it.
     fn write(
         &self,
         writer: &mut Writer,
-        checked: Checked,
-        plan: &Plan,
-        options: &SaveOptions,
+        save: &Save<'_>,
         contents: ToSave<'_, '_>,
-        retention: Option<&Retention<'_>>,
     ) -> Result<SaveReport> {
-        let (began, step) = (Instant::now(), plan.step);
-        let structure = encode_structure(step, &plan.structure)?;
+        let (began, step) = (Instant::now(), save.plan.step);
+        let structure = encode_structure(step, &save.plan.structure)?;
         let tx = self.database.write()?;
         // Until the last commit succeeds, packs of this save may be left in the file.
         writer.sweep = Sweep::Due;
-        let target = Target { step, tx, first_pack: checked.mark + 1 };
+        let target = Target { tx, first_pack: save.checked.mark + 1 };
         let ToSave { encoder, batches } = contents;
         let packed = pack(encoder, batches, target, self.options.threads)?;
-        let accepted = batches.accepted();
-        let Packed { tx, rows, totals, packs, counts, last } = packed;
-        let mark = packs.last().map_or(checked.mark, |last| checked.mark.max(*last));
-        let record = StepRecord {
-            started_unix_ns: to_unix_ns(accepted.at),
-            committed_unix_ns: to_unix_ns(SystemTime::now()),
-            metrics: options.metrics.clone(),
-            custom_metadata: plan.custom_metadata.clone(),
-            // Replacing a pinned step does not unpin it.
-            pinned: options.pinned || checked.was_pinned,
-            leaf_count: totals.leaf_count,
-            chunk_count: totals.chunk_count,
-            logical_bytes: totals.logical_bytes,
-            stored_bytes: totals.stored_bytes,
-            packs: PackRange::of(packs),
-            digest: totals.digest(),
+        let (accepted, counts) = (batches.accepted(), packed.counts);
+        let (saved, leaves) = match self.member {
+            Some(member) => self.contribute(member, save, packed, structure, accepted)?,
+            None => self.commit_whole(save, packed, &structure, accepted)?,
         };
-        let info = StepInfo::from_record(step, &record)?;
-        let removed = match retention {
+        let last = encoder.reuse.last_step(step, leaves);
+        *writer = Writer { sweep: Sweep::Done, last: Some(Arc::new(last)) };
+        let Saved { info, removed, missing_ranks } = saved;
+        tracing::debug!(bytes = counts.new_bytes, ?removed, ?missing_ranks, "saved");
+        let cost = SaveCost::new(&counts, &accepted, began);
+        Ok(SaveReport { info, removed, missing_ranks, cost })
+    }
+
+    /// Commits a step that is all in this process.
+    fn commit_whole(
+        &self,
+        save: &Save<'_>,
+        packed: Packed<'_>,
+        structure: &[u8],
+        accepted: Accepted,
+    ) -> Result<(Saved, Vec<SavedLeaf>)> {
+        let Packed { tx, leaves, packs, .. } = packed;
+        let mark = save.checked.mark_over(&packs);
+        let extras = Extras {
+            started_unix_ns: to_unix_ns(accepted.at),
+            metrics: save.options.metrics.clone(),
+            custom_metadata: save.plan.custom_metadata.clone(),
+            // Replacing a pinned step does not unpin it.
+            pinned: save.options.pinned || save.checked.was_pinned,
+        };
+        let records = leaves.iter().map(|(path, record, _)| (path, record));
+        let shardings = &save.plan.shardings;
+        let new = NewStep::new(save.plan.step, extras, records, PackRange::of(packs))?;
+        let (info, removed) = self.put_step(&tx, save, &new, structure, shardings)?;
+        tx.set_pack_mark(mark)?;
+        tx.commit()?;
+        Ok((Saved { info, removed, missing_ranks: Vec::new() }, leaves))
+    }
+
+    /// Puts all rows of a step into `tx`, in place of the one that may be there, and removes the victims of
+    /// the retention.
+    fn put_step(
+        &self,
+        tx: &WriteTx<'_>,
+        save: &Save<'_>,
+        new: &NewStep,
+        structure: &[u8],
+        shardings: &[Sharding],
+    ) -> Result<(StepInfo, Vec<u64>)> {
+        let step = new.step;
+        let info = StepInfo::from_record(step, &new.record)?;
+        let removed = match save.retention {
             Some(retention) => self.victims(&info, retention)?,
             None => Vec::new(),
         };
         // Counted before those that use them too are removed.
-        tx.retain_packs(&record.packs)?;
-        if options.existing == Existing::Replace {
-            self.remove_if_saved(&tx, step)?;
+        tx.retain_packs(&new.record.packs)?;
+        if save.options.existing == Existing::Replace {
+            self.remove_if_saved(tx, step)?;
         }
-        tx.put_structure(step, &structure)?;
-        tx.put_leaf_records(step, &rows)?;
-        if !plan.shardings.is_empty() {
-            tx.put_shardings(step, &encode_shardings(step, &plan.shardings)?)?;
+        tx.put_structure(step, structure)?;
+        tx.put_leaf_records(step, &new.rows)?;
+        if !shardings.is_empty() {
+            tx.put_shardings(step, &encode_shardings(step, shardings)?)?;
         }
-        tx.put_step(step, &record.encode(step)?)?;
-        tx.set_pack_mark(mark)?;
+        tx.put_step(step, &new.record.encode(step)?)?;
         for victim in &removed {
-            self.remove_if_saved(&tx, *victim)?;
+            self.remove_if_saved(tx, *victim)?;
         }
-        tx.commit()?;
-        *writer = Writer { sweep: Sweep::Done, last: Some(Arc::new(last)) };
-        tracing::debug!(bytes = counts.new_bytes, ?removed, "saved");
-        Ok(SaveReport { info, removed, cost: SaveCost::new(&counts, &accepted, began) })
+        Ok((info, removed))
     }
 
-    /// Removes what a save that did not end left above the mark, and makes its room free.
-    pub(super) fn sweep(&self, mark: u64) -> Result<()> {
+    /// Removes what a save that did not end left above the mark, and makes its room free; and what has waited
+    /// too long for ranks, but not for the step `saving`.
+    pub(super) fn sweep(&self, mark: u64, saving: Option<u64>) -> Result<()> {
         let tx = self.database.write()?;
         let swept = tx.sweep_packs_above(mark)?;
+        drop_stale(&tx, &self.database.read()?, saving, self.options.pending_grace)?;
         // In commits of its own, since what comes now may need the room: pages that one commit
         // frees can be used again after the next one, and so can those that were freed before a
         // save that failed.
@@ -215,7 +306,7 @@ impl CheckpointStore {
     }
 
     /// Removes a step and what only it uses, if it was saved in an earlier transaction.
-    fn remove_if_saved(&self, tx: &WriteTx<'_>, step: u64) -> Result<()> {
+    pub(super) fn remove_if_saved(&self, tx: &WriteTx<'_>, step: u64) -> Result<()> {
         let read = self.database.read()?;
         if read.step(step)?.is_none() {
             return Ok(());
@@ -223,80 +314,6 @@ impl CheckpointStore {
         let packs = packs_of(&read, step)?;
         tx.remove_step(step)?;
         tx.release_packs(&packs)
-    }
-
-    /// Deletes `step`.
-    ///
-    /// # Errors
-    /// `NotFound` if it is not saved; `InvalidInput` if it is pinned; `ReadOnly`; `Damaged`,
-    /// `OutOfSpace` or `Io`: nothing was deleted.
-    pub fn delete(&self, step: u64) -> Result<()> {
-        let _writer = self.lock_writer()?;
-        self.delete_all(&[step])
-    }
-
-    /// Deletes all steps after `step`, in one commit, and returns them.
-    ///
-    /// # Errors
-    /// `NotFound` if `step` itself is not saved; else as [`delete`](Self::delete).
-    pub fn rollback_to(&self, step: u64) -> Result<Vec<u64>> {
-        let _writer = self.lock_writer()?;
-        self.with_tx(|tx| step_record(tx, step))?;
-        let later: Vec<u64> = self.all_steps()?.into_iter().filter(|saved| *saved > step).collect();
-        if !later.is_empty() {
-            self.delete_all(&later)?;
-        }
-        Ok(later)
-    }
-
-    /// Deletes steps; the caller holds the writer's lock.
-    fn delete_all(&self, steps: &[u64]) -> Result<()> {
-        let read = self.database.read()?;
-        for step in steps {
-            let pinned = match step_record(&read, *step) {
-                Ok(record) => record.pinned,
-                // What is damaged can be deleted.
-                Err(error) if error.kind() == ErrorKind::Damaged => false,
-                Err(error) => return Err(error.in_file(self.path())),
-            };
-            if pinned {
-                return Err(Error::invalid("this step is pinned")
-                    .advise("unpin it first; nothing was deleted")
-                    .at_step(*step)
-                    .in_file(self.path()));
-            }
-        }
-        drop(read);
-        let tx = self.database.write()?;
-        for step in steps {
-            self.remove_if_saved(&tx, *step).map_err(|error| error.at_step(*step))?;
-        }
-        tx.commit()
-    }
-
-    /// Pins `step`: no keep policy removes it, and it can't be deleted. It can be replaced, and
-    /// stays pinned then.
-    ///
-    /// # Errors
-    /// `NotFound` if it is not saved; `ReadOnly`, `Damaged`, `OutOfSpace` or `Io`.
-    pub fn pin(&self, step: u64) -> Result<()> {
-        self.set_pinned(step, true)
-    }
-
-    /// Undoes [`pin`](Self::pin).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn unpin(&self, step: u64) -> Result<()> {
-        self.set_pinned(step, false)
-    }
-
-    fn set_pinned(&self, step: u64, pinned: bool) -> Result<()> {
-        let _writer = self.lock_writer()?;
-        let record = self.with_tx(|tx| step_record(tx, step))?;
-        let tx = self.database.write()?;
-        tx.put_step(step, &StepRecord { pinned, ..record }.encode(step)?)?;
-        tx.commit()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Packs → transactions: payload in waves.
 
 use super::plan::page_bytes;
-use crate::db::{WAVE_BYTES, WriteTx};
+use crate::db::WriteTx;
 use crate::error::Result;
 use crate::limits::MAX_PACK_BYTES;
 
@@ -34,7 +34,7 @@ impl<'d> PackWriter<'d> {
     pub(in crate::store) fn write(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
         debug_assert!(bytes.len() <= MAX_PACK_BYTES);
         let page_bytes = page_bytes(bytes.len());
-        if self.wave_bytes > 0 && self.wave_bytes + page_bytes > WAVE_BYTES {
+        if self.wave_bytes > 0 && self.wave_bytes + page_bytes > self.tx.wave_bytes() {
             self.tx.commit_wave()?;
             self.wave_bytes = 0;
         }

@@ -11,31 +11,30 @@ use std::panic::resume_unwind;
 
 use super::chunk::{Batches, EncodedChunk, Encoder, Sharing, Stored};
 use super::encoding::encode_beside;
-use super::leaves::PlannedLeaf;
 use super::pack_writer::PackWriter;
 use super::plan::fills_pack;
-use super::reuse::LastStep;
+use super::planned_leaf::PlannedLeaf;
+use super::reuse::Memory;
 use super::shared_pack::{PackStream, SharedPack, SharedPacks};
 use crate::codec::Compression;
 use crate::db::WriteTx;
 use crate::error::{Error, Result};
 use crate::limits::{CHUNK_ALIGN_BYTES, MIN_OWN_PACK_BYTES};
 use crate::record::{LeafRecord, StoredChunk};
-use crate::store::totals::Totals;
 
 /// What was packed.
 pub(super) struct Packed<'d> {
     /// The open transaction, for the step's own rows.
     pub(super) tx: WriteTx<'d>,
-    /// Encoded paths and leaf records.
-    pub(super) rows: Vec<(Vec<u8>, Vec<u8>)>,
-    pub(super) totals: Totals,
+    /// In the order of the structure.
+    pub(super) leaves: Vec<SavedLeaf>,
     /// The packs of the step: the new ones, and those of earlier steps that it uses too.
     pub(super) packs: BTreeSet<u64>,
     pub(super) counts: Counts,
-    /// What the next save can reuse.
-    pub(super) last: LastStep,
 }
+
+/// A leaf that was written: its encoded path, its record and the memory that it is in.
+pub(super) type SavedLeaf = (Vec<u8>, LeafRecord, Memory);
 
 /// What became of the chunks of a save.
 #[derive(Debug, Default, Clone, Copy)]
@@ -50,7 +49,6 @@ pub(super) struct Counts {
 
 /// Where packs go: those from `first_pack` on are free.
 pub(super) struct Target<'d> {
-    pub(super) step: u64,
     pub(super) tx: WriteTx<'d>,
     pub(super) first_pack: u64,
 }
@@ -86,7 +84,6 @@ pub(super) fn pack<'d>(
 
 /// Writes chunks in their order.
 struct Packer<'d> {
-    step: u64,
     writer: PackWriter<'d>,
     packs: BTreeSet<u64>,
     counts: Counts,
@@ -136,11 +133,10 @@ struct PackedLeaf {
 
 impl<'d> Packer<'d> {
     fn new(target: Target<'d>, leaves: &[PlannedLeaf]) -> Self {
-        let Target { step, tx, first_pack } = target;
+        let Target { tx, first_pack } = target;
         // The packs of a stream have consecutive numbers, so those that it may need are kept for it.
         let stream = most_packs(leaves);
         Self {
-            step,
             writer: PackWriter::new(tx, first_pack + 2 * stream),
             packs: BTreeSet::new(),
             counts: Counts::default(),
@@ -244,8 +240,7 @@ impl<'d> Packer<'d> {
     /// Writes what is still collected, and makes the leaf records.
     fn finish(mut self, encoder: Encoder<'_>, batches: &mut dyn Batches<'_>) -> Result<Packed<'d>> {
         self.write_rest()?;
-        let mut totals = Totals::default();
-        let (mut rows, mut last) = (Vec::with_capacity(self.leaves.len()), Vec::new());
+        let mut leaves = Vec::with_capacity(self.leaves.len());
         for (number, (leaf, packed)) in encoder.leaves.iter().zip(self.leaves).enumerate() {
             check_whole(leaf, &packed.chunks)?;
             let record = LeafRecord {
@@ -254,18 +249,9 @@ impl<'d> Packer<'d> {
                 parts: leaf.parts.clone(),
                 chunks: packed.chunks,
             };
-            totals.add(&leaf.encoded, &record);
-            rows.push((leaf.encoded.clone(), record.encode(self.step, &leaf.encoded)?));
-            last.push((leaf.encoded.clone(), record, batches.memory(number)));
+            leaves.push((leaf.encoded.clone(), record, batches.memory(number)));
         }
-        Ok(Packed {
-            tx: self.writer.finish().0,
-            rows,
-            totals,
-            packs: self.packs,
-            counts: self.counts,
-            last: encoder.reuse.last_step(self.step, last),
-        })
+        Ok(Packed { tx: self.writer.finish().0, leaves, packs: self.packs, counts: self.counts })
     }
 }
 
@@ -274,10 +260,10 @@ impl<'d> Packer<'d> {
 fn check_whole(leaf: &PlannedLeaf, chunks: &[StoredChunk]) -> Result<()> {
     let written = chunks.iter().filter(|chunk| chunk.pack != 0);
     let written: u64 = written.map(|chunk| u64::from(chunk.info.raw_len)).sum();
-    if u64::try_from(leaf.size_bytes) == Ok(written) {
+    let size_bytes = leaf.stored_bytes();
+    if u64::try_from(size_bytes) == Ok(written) {
         return Ok(());
     }
-    let size_bytes = leaf.size_bytes;
     let message = format!("{written} of the {size_bytes} bytes of the leaf were written");
     let error = Error::invalid(message).advise("this is a bug in milepost, please report it");
     Err(leaf.locate(error))

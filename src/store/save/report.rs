@@ -9,10 +9,13 @@ use crate::store::StepInfo;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SaveReport {
-    /// The saved step.
+    /// The saved step; of a [rank](crate::CheckpointStore::open_as_rank), as long as others are missing, what
+    /// this one gave to it.
     pub info: StepInfo,
     /// The steps that the same commit removed: victims of the keep policy, never the saved step.
     pub removed: Vec<u64>,
+    /// The ranks that have not saved the step as yet, ascending. As long as there are any, it can't be seen.
+    pub missing_ranks: Vec<u32>,
     /// What the save cost.
     pub cost: SaveCost,
 }

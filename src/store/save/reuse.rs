@@ -11,15 +11,16 @@ use std::iter;
 use std::sync::{Arc, Weak};
 
 use super::chunk::{Chunk, Raw};
-use super::leaves::PlannedLeaf;
+use super::planned_leaf::PlannedLeaf;
 use crate::codec::{self, ChunkId, Codec};
 use crate::db::ReadTx;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::record::{LeafRecord, Parts, StoredChunk};
+use crate::record::{LeafRecord, PackRange, Parts, StoredChunk};
 use crate::store::fill::chunk_error;
 use crate::store::packs::PackReader;
 use crate::store::records::leaf_records;
+use crate::store::step_record;
 use crate::tree::{Buffer, Data};
 
 /// The newest step, as far as the next save can reuse it.
@@ -78,6 +79,22 @@ impl Memory {
     }
 }
 
+impl LastLeaf {
+    /// The chunk with the number of `id` in the part that it names.
+    fn chunk(&self, id: ChunkId<'_>) -> Option<&StoredChunk> {
+        let (shard, index) = (usize::try_from(id.shard).ok()?, usize::try_from(id.index).ok()?);
+        self.chunks_of(shard).get(index)
+    }
+
+    fn chunks_of(&self, part: usize) -> &[StoredChunk] {
+        match &self.parts {
+            Some(parts) => self.chunks.get(parts.chunks_of_part(part)).unwrap_or_default(),
+            None if part == 0 => &self.chunks,
+            None => &[],
+        }
+    }
+}
+
 impl LastStep {
     /// What `leaves`, with their paths and memories, leave to the next save; `before` is the step
     /// before.
@@ -108,6 +125,16 @@ impl LastStep {
         Self { step, leaves, packs }
     }
 
+    /// Whether this is what was saved as `step`. What a rank gave to it may have been dropped, and others
+    /// have completed it with something else.
+    fn is_of(&self, tx: &ReadTx, step: u64) -> Result<bool> {
+        if self.step != step {
+            return Ok(false);
+        }
+        let packs = step_record(tx, step)?.packs;
+        Ok(self.packs.keys().all(|pack| PackRange::any_contains(&packs, *pack)))
+    }
+
     /// Reads the leaf records of `step`.
     fn read(tx: &ReadTx, step: u64) -> Result<Self> {
         let leaves = leaf_records(tx, step)?.into_iter();
@@ -122,8 +149,7 @@ pub(super) struct Reuse(Option<Candidates>);
 struct Candidates {
     tx: ReadTx,
     last: Arc<LastStep>,
-    /// For each leaf that is saved the number of the last one of the same path and element type, in the
-    /// same parts.
+    /// For each leaf that is saved the number of the last one of the same path and element type.
     places: Vec<Option<usize>>,
 }
 
@@ -148,7 +174,7 @@ impl Reuse {
     /// remembered of the save before. A step that can't be read is not reused.
     pub(super) fn new(tx: ReadTx, last: Option<Arc<LastStep>>, leaves: &[PlannedLeaf]) -> Self {
         let newest = tx.last_step().and_then(|step| match (step, last) {
-            (Some(step), Some(last)) if last.step == step => Ok(Some(last)),
+            (Some(step), Some(last)) if last.is_of(&tx, step)? => Ok(Some(last)),
             (Some(step), _) => LastStep::read(&tx, step).map(|last| Some(Arc::new(last))),
             (None, _) => Ok(None),
         });
@@ -184,7 +210,10 @@ impl Reuse {
     pub(super) fn unchanged(&self, leaf: usize, data: &Data<'_>) -> Option<Vec<Chunk<'static>>> {
         let last = self.last_leaf(leaf)?;
         let raw_bytes: u64 = last.chunks.iter().map(|chunk| u64::from(chunk.info.raw_len)).sum();
-        if !last.memory.is_of(data) || u64::try_from(data.bytes().len()) != Ok(raw_bytes) {
+        if last.parts.is_some()
+            || !last.memory.is_of(data)
+            || u64::try_from(data.bytes().len()) != Ok(raw_bytes)
+        {
             return None;
         }
         let packs = &self.0.as_ref()?.last.packs;
@@ -198,10 +227,10 @@ impl Reuse {
         Some((0u32..).zip(&last.chunks).map(chunk).collect())
     }
 
-    /// Looks for the stored chunk that is exactly `raw`; `index` is its number in the leaf.
+    /// Looks for the stored chunk of the leaf that is exactly `raw`.
     pub(super) fn find(
         &self,
-        (leaf, index): (usize, u32),
+        leaf: usize,
         id: ChunkId<'_>,
         raw: &[u8],
         hash: [u8; 16],
@@ -210,13 +239,14 @@ impl Reuse {
         let (Some(candidates), Some(last)) = (&self.0, self.last_leaf(leaf)) else {
             return Match::No;
         };
-        let chunk = usize::try_from(index).ok().and_then(|index| last.chunks.get(index));
+        let chunk = last.chunk(id);
         let same = |chunk: &&StoredChunk| {
             chunk.info.hash == hash && usize::try_from(chunk.info.raw_len) == Ok(raw.len())
         };
         let Some(chunk) = chunk.filter(same) else { return Match::No };
         candidates.compare(chunk, id, raw, reader).unwrap_or_else(|error| {
-            tracing::warn!(%error, index, "a stored chunk is damaged, and is written anew");
+            let (shard, index) = (id.shard, id.index);
+            tracing::warn!(%error, shard, index, "a stored chunk is damaged, and is written anew");
             Match::No
         })
     }
@@ -240,10 +270,7 @@ impl LastStep {
                 *by_path.get(&leaf.encoded[..])?
             };
             let last = self.leaves.get(place)?;
-            // A chunk of another part is another chunk, with the same bytes as well.
-            let ends = |parts: &Option<Box<Parts>>| Some(parts.as_ref()?.chunk_ends.clone());
-            let same_parts = ends(&last.parts) == ends(&leaf.parts);
-            (last.dtype == leaf.meta.dtype && same_parts).then_some(place)
+            (last.dtype == leaf.meta.dtype).then_some(place)
         };
         leaves.iter().enumerate().map(find).collect()
     }

@@ -7,6 +7,7 @@
 
 mod chunks;
 mod packs;
+mod ranks;
 mod step;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +84,7 @@ struct Check<'t> {
     stored_refs: Option<BTreeMap<u64, u64>>,
     /// Pack → steps that use it, counted again.
     counted_refs: BTreeMap<u64, u64>,
-    /// Steps of which it is not known which packs they use.
+    /// Steps and pending ranks of which it is not known which packs they use.
     uncounted_steps: u64,
     /// Packs that chunks say they are in, and which are not there.
     missing_packs: BTreeSet<u64>,
@@ -115,6 +116,7 @@ impl<'t> Check<'t> {
             self.step(*step)?;
         }
         self.orphans(steps)?;
+        self.contributions()?;
         self.references()?;
         self.pack_rows()
     }

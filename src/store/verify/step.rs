@@ -6,7 +6,7 @@ use super::chunks::ChunkReader;
 use super::{Check, Go};
 use crate::error::{Error, Result};
 use crate::path::KeyPath;
-use crate::record::{LeafRecord, StepRecord, decode_structure};
+use crate::record::{LeafRecord, PackRange, StepRecord, decode_structure};
 use crate::store::StepInfo;
 use crate::store::records::{meta_of, shardings_of};
 use crate::store::totals::Totals;
@@ -198,12 +198,8 @@ impl Check<'_> {
         let used: BTreeSet<u64> = chunks.flat_map(|chunk| chunk.extent().packs()).collect();
         let listed = record.map_or(&[][..], |record| &record.packs);
         if record.is_some() {
-            let is_listed = |pack: u64| {
-                let after = listed.partition_point(|range| range.first <= pack);
-                let range = after.checked_sub(1).and_then(|at| listed.get(at));
-                range.is_some_and(|range| range.contains(pack))
-            };
-            if let Some(pack) = used.iter().find(|pack| !is_listed(**pack)) {
+            let is_listed = |pack: &&u64| PackRange::any_contains(listed, **pack);
+            if let Some(pack) = used.iter().find(|pack| !is_listed(pack)) {
                 let message = format!("a chunk is in pack {pack}, which the step does not list");
                 self.fault(Error::damaged(message).at_step(step))?;
             } else if leaves.known != Known::InPart

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use super::chunk::{Batches, Chunk, Encoder, Raw, ToSave};
 use super::contents::{part_of, read_run_into};
-use super::leaves::{BATCH_BYTES, Cut, LeafChunks, PlannedLeaf, SourceLeaves};
+use super::leaves::{BATCH_BYTES, LeafChunks, SourceLeaves};
+use super::planned_leaf::{Cut, PlannedLeaf};
 use super::report::Accepted;
 use super::reuse::{Memory, Reuse};
-use super::{Plan, Retention, SaveReport};
+use super::{Plan, Retention, Save, SaveReport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::CHUNK_ALIGN_BYTES;
 use crate::store::{CheckpointStore, SaveOptions};
@@ -90,8 +91,7 @@ impl CheckpointStore {
         let stage = || {
             self.check_free(step, options)?;
             let structure = source.structure()?;
-            let leaves =
-                SourceLeaves::new(source, &structure, &self.options, options.record_sharding)?;
+            let leaves = SourceLeaves::new(source, &structure, self.settings(options))?;
             let plan = Plan {
                 step,
                 custom_metadata: options.checked_metadata()?,
@@ -118,13 +118,13 @@ impl CheckpointStore {
         let mut abandoned = false;
         let save = || {
             let mut writer = self.lock_writer()?;
-            let checked = self.check_free(plan.step, &options)?;
-            let reuse = self.reuse(&mut writer, checked, &leaves)?;
-            let mut batches = StagedBatches::new(&leaves, &reuse, parts);
-            let encoder = Encoder { leaves: &leaves, reuse: &reuse };
+            let begun = self.begin(&mut writer, plan.step, &options, &leaves)?;
+            let mut batches = StagedBatches::new(&leaves, &begun.reuse, parts);
+            let encoder = Encoder { leaves: &leaves, reuse: &begun.reuse };
             let contents = ToSave { encoder, batches: &mut batches };
-            let report =
-                self.write(&mut writer, checked, &plan, &options, contents, Some(retention));
+            let (checked, retention) = (begun.checked, Some(retention));
+            let save = Save { checked, plan: &plan, options: &options, retention };
+            let report = self.write(&mut writer, &save, contents);
             abandoned = batches.abandoned;
             report
         };
@@ -179,6 +179,9 @@ struct Filling {
 
 impl Filler<'_, '_> {
     fn leaf(&mut self, number: usize, leaf: &PlannedLeaf) -> Result<()> {
+        if leaf.is_stored_elsewhere() {
+            return Ok(());
+        }
         match self.stager.leaves.contents.get(number).and_then(Option::as_ref) {
             Some(Contents::Whole(data)) if !matches!(data, Data::Borrowed(_)) => {
                 let data = data.clone().into_owned();
@@ -186,10 +189,10 @@ impl Filler<'_, '_> {
                 return Ok(());
             }
             // The chunks of a leaf come in their order, so all its parts go the same way.
-            Some(Contents::Shards(shards))
+            Some(Contents::Shards(shards, _))
                 if shards.iter().all(|(_, data)| !matches!(data, Data::Borrowed(_))) =>
             {
-                let parts = shards.iter().enumerate();
+                let parts = leaf.stored().zip(shards);
                 self.whole.extend(parts.map(|(part, (_, data))| InMemory {
                     leaf: number,
                     part: Some(part),
@@ -224,7 +227,7 @@ impl Filler<'_, '_> {
         };
         let leaves = &self.stager.leaves;
         let contents = leaves.contents.get(number).and_then(Option::as_ref);
-        match contents.and_then(|contents| part_of(contents, part)) {
+        match contents.and_then(|contents| part_of(leaf, contents, part)) {
             // A contents is as long as its leaf: that was checked.
             Some(bytes) => out.copy_from_slice(bytes.get(run).unwrap_or_default()),
             None => read_run_into(leaves.source, leaf, part, run, out)?,
