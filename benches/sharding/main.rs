@@ -1,4 +1,5 @@
-//! How fast a state that is spread over devices comes back on others, beside the same state unsharded.
+//! How fast a state that is spread over devices comes back on others, beside the same state unsharded; and how
+//! fast ranks save it to one file, beside one process.
 //!
 //! ```text
 //! cargo bench --bench sharding -- [--quick] [--only NAME...] [--rounds N] [--json FILE]
@@ -20,6 +21,7 @@ mod common;
 mod planning;
 mod reads;
 mod restores;
+mod saves;
 mod state;
 
 use std::path::PathBuf;
@@ -30,7 +32,7 @@ use clap::builder::PossibleValuesParser;
 use common::report::{self, Rows};
 
 /// The figures, in the order in which they are reported.
-const FIGURES: [&str; 3] = [restores::METRIC, reads::METRIC, planning::METRIC];
+const FIGURES: [&str; 4] = [restores::METRIC, reads::METRIC, planning::METRIC, saves::METRIC];
 
 /// Restores onto other devices than a state was saved on.
 #[derive(Parser)]
@@ -56,6 +58,15 @@ struct Options {
     /// Onto so many devices along each axis of the mesh, instead of as whole arrays
     #[arg(long, hide = true, num_args = 2, requires = "restore")]
     onto: Vec<usize>,
+    /// Save this store when a line comes in, and print one then
+    #[arg(long, hide = true)]
+    save: Option<PathBuf>,
+    /// As this rank of so many
+    #[arg(long, hide = true, num_args = 2, requires = "save", default_values_t = [0, 1])]
+    as_rank: Vec<u32>,
+    /// With so many parts of the rows of each array
+    #[arg(long, hide = true, requires = "save", default_value_t = 1)]
+    parts: usize,
     /// Given by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
@@ -65,6 +76,10 @@ fn main() {
     let options = Options::parse();
     if let Some(store) = &options.restore {
         restores::restore(store, &options.onto);
+        return;
+    }
+    if let (Some(store), [rank, world_size]) = (&options.save, &options.as_rank[..]) {
+        saves::save(store, options.parts, *rank, *world_size);
         return;
     }
     let folder = tempfile::tempdir_in(&options.dir).expect("a folder for the stores");
@@ -78,6 +93,7 @@ fn main() {
     if rows.wants(planning::METRIC) {
         planning::run(folder.path(), if options.quick { 10 } else { 1 }, rounds, &mut rows);
     }
+    saves::run(folder.path(), if options.quick { 4 } else { 1 }, rounds, &mut rows);
     let rows = rows.into_sorted();
     print!("{}", report::table(&rows));
     if let Some(file) = &options.json {

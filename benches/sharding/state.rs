@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use milepost::sharding::{Device, Mesh, NamedSharding, PartitionSpec, Platform, Sharding};
 use milepost::{
-    CheckpointStore, ChunkHint, Compression, Leaf, SaveOptions, Shape, StoreOptions, Tree,
+    CheckpointStore, ChunkHint, Compression, DType, Leaf, SaveOptions, Shape, StoreOptions, Tree,
 };
 
 use crate::common::store::THREADS;
@@ -89,6 +89,37 @@ impl Stores {
         }
         Self { sharded, whole, size_bytes }
     }
+}
+
+/// What one of several ranks has of the state, which each have some of its rows, and the size of it. One rank
+/// alone has whole arrays.
+pub(crate) fn shards_of(parts: usize, rank: u32, world_size: u32) -> (Tree<Leaf<'static>>, u64) {
+    let size = usize::try_from(world_size).expect("few ranks");
+    let mesh = mesh(&Platform::Cuda, size, 1);
+    let own = Device::new(Platform::Cuda, rank);
+    let (mut leaves, mut size_bytes) = (Vec::new(), 0);
+    for (kind, Arrays { count, shape: [rows, columns], .. }) in ARRAYS.into_iter().enumerate() {
+        let shape = Shape::new([rows.div_ceil(parts), columns]).expect("a shape");
+        let axes = if rows == 1 { [None, Some("data")] } else { [Some("data"), None] };
+        let sharding = NamedSharding::new(mesh.clone(), PartitionSpec::new(axes)).expect("axes");
+        let sharding = Sharding::from(sharding);
+        let region = sharding.layout(&shape).expect("a layout").region_of(&own).expect("a shard");
+        for number in 0..count {
+            let lengths: Vec<usize> = region.ranges().iter().map(ExactSizeIterator::len).collect();
+            let values = values(kind * 100 + number, region.elements());
+            size_bytes += 4 * values.len() as u64;
+            let shard = Leaf::from_arc(values, lengths).expect("a shard");
+            let leaf = if world_size == 1 {
+                shard
+            } else {
+                let (shape, shards) = (shape.lengths(), [(own.clone(), shard)]);
+                Leaf::from_local_shards(DType::F32, shape, sharding.clone(), shards)
+                    .expect("a shard")
+            };
+            leaves.push((format!("kind{kind}_{number}"), Tree::Leaf(leaf)));
+        }
+    }
+    (Tree::map(leaves), size_bytes)
 }
 
 /// Numbers that are different for each `seed`.
